@@ -1,0 +1,159 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// check is one condition of readiness.
+type check struct {
+	name string
+	// test returns what is wrong, nil if nothing is.
+	test func() error
+}
+
+// adminServer serves metrics, health and status.
+type adminServer struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// newAdminServer opens the listener, so that a port in use stops the start.
+func newAdminServer(addr string, g *gateway) (*adminServer, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("admin address %s (FLOWGATE_ADMIN_LISTEN): %w", addr, err)
+	}
+	return &adminServer{
+		listener: l,
+		server: &http.Server{
+			Handler:           g.adminHandler(),
+			ReadHeaderTimeout: 5 * time.Second,
+			ReadTimeout:       10 * time.Second,
+			WriteTimeout:      30 * time.Second,
+			IdleTimeout:       2 * time.Minute,
+			MaxHeaderBytes:    64 << 10,
+			ErrorLog:          slog.NewLogLogger(g.log.With("component", "admin").Handler(), slog.LevelDebug),
+		},
+	}, nil
+}
+
+func (a *adminServer) run() error {
+	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin server: %w", err)
+	}
+	return nil
+}
+
+func (a *adminServer) stop(ctx context.Context) {
+	if a.server.Shutdown(ctx) != nil {
+		_ = a.server.Close()
+	}
+}
+
+// adminHandler is the admin address without its listener.
+func (g *gateway) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(g.registry, promhttp.HandlerOpts{
+		ErrorLog:          slog.NewLogLogger(g.log.With("component", "metrics").Handler(), slog.LevelError),
+		EnableOpenMetrics: true,
+	}))
+	mux.HandleFunc("GET /livez", g.health(g.live))
+	mux.HandleFunc("GET /readyz", g.health(g.ready))
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		encode := json.NewEncoder(w)
+		encode.SetIndent("", "  ")
+		// A failure is the client's leaving.
+		_ = encode.Encode(g.status())
+	})
+	return mux
+}
+
+// health answers 200 if all checks pass and else 503; with ?verbose it lists
+// them.
+func (g *gateway) health(checks func() []check) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		code, lines := http.StatusOK, ""
+		for _, c := range checks() {
+			if err := c.test(); err != nil {
+				code = http.StatusServiceUnavailable
+				lines += fmt.Sprintf("[-] %s: %v\n", c.name, err)
+			} else {
+				lines += fmt.Sprintf("[+] %s ok\n", c.name)
+			}
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(code)
+		if r.URL.Query().Has("verbose") || code != http.StatusOK {
+			fmt.Fprint(w, lines)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+// staleAfter is how old the last look at the stream may be.
+const staleAfter = 10 * time.Second
+
+// live lists what must hold for the process not to be restarted.
+func (g *gateway) live() []check {
+	return []check{{"loops", func() error {
+		if age := time.Since(g.heartbeat()); age > 6*staleAfter {
+			return fmt.Errorf("the outlet's watch has not run for %s", age.Round(time.Second))
+		}
+		return nil
+	}}}
+}
+
+// ready lists what must hold for producers to be sent here. A pressured gateway
+// is ready: refusing is its work.
+func (g *gateway) ready() []check {
+	return []check{
+		{"serving", func() error {
+			if g.draining.Load() {
+				return errors.New("shutting down")
+			}
+			return nil
+		}},
+		{"nats", func() error {
+			for _, nc := range g.conns {
+				if !nc.IsConnected() {
+					return fmt.Errorf("connection %s is %s", nc.Opts.Name, nc.Status())
+				}
+			}
+			return nil
+		}},
+		{"stream", func() error {
+			if age := time.Since(g.shaper.Audit().At); age > staleAfter {
+				return fmt.Errorf("not read for %s", age.Round(time.Second))
+			}
+			if g.door.Silent() {
+				return errors.New("the broker does not confirm forwarded messages")
+			}
+			return nil
+		}},
+		{"ingress", func() error {
+			if name := g.captured.Load(); name != nil {
+				return fmt.Errorf("stream %s captures the ingress subjects: both it and the gateway answer producers; remove it or its subjects", *name)
+			}
+			return nil
+		}},
+		{"lease", func() error {
+			if !g.lease.Valid() {
+				return errors.New("lost")
+			}
+			return nil
+		}},
+	}
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector computes at each scrape what is a state and not an event. A look at
+// the stream that failed leaves the last values and lets the sample's time age.
+type collector struct {
+	g *gateway
+
+	build, depth, bytes, oldest, marks, sampled, drain *prometheus.Desc
+	level, transitions, rate, leader, connected        *prometheus.Desc
+	deadLetters, reconnects                            *prometheus.Desc
+}
+
+func newCollector(g *gateway) *collector {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("flowgate_"+name, help, labels, nil)
+	}
+	return &collector{
+		g:           g,
+		build:       d("build_info", "The running version; always 1.", "version", "goversion"),
+		depth:       d("backlog_messages", "Messages in the backlog by state; their sum is the depth.", "state"),
+		bytes:       d("backlog_bytes", "Size of the backlog stream."),
+		oldest:      d("backlog_oldest_age_seconds", "Age of the oldest message in the backlog; 0 if it is empty."),
+		marks:       d("backlog_watermark_messages", "The watermarks: refused from high, admitted again at low, never above max.", "band"),
+		sampled:     d("backlog_sample_timestamp_seconds", "When the counts were last compared with the stream, Unix time."),
+		drain:       d("backlog_drain_seconds", "How long the backlog takes at the present rate; +Inf if it does not drain."),
+		level:       d("backpressure_level", "1 for the present level, 0 for the others.", "level"),
+		transitions: d("backpressure_transitions_total", "Changes of the level, by the signal that caused them.", "to", "signal"),
+		rate:        d("shaper_rate", "Deliveries a second: configured, and effective now; +Inf if unlimited.", "kind"),
+		leader:      d("replica_leader", "1 while this process holds the lease of its name."),
+		connected:   d("nats_connected", "1 while every connection to NATS is up."),
+		deadLetters: d("dlq_messages", "Messages in the dead-letter stream."),
+		reconnects:  d("nats_reconnects_total", "Reconnects to NATS."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	g := c.g
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	s := g.backlog.Snapshot(g.clock.now())
+	audit := g.shaper.Audit()
+
+	gauge(c.build, 1, g.version, goVersion())
+	gauge(c.depth, float64(s.Waiting), "waiting")
+	gauge(c.depth, float64(s.InFlight), "in_flight")
+	gauge(c.depth, float64(s.Delayed), "delayed")
+	gauge(c.bytes, float64(audit.Bytes))
+	gauge(c.oldest, g.oldestAge().Seconds())
+	gauge(c.marks, float64(s.Marks.Low), "low")
+	gauge(c.marks, float64(s.Marks.High), "high")
+	gauge(c.marks, float64(s.Marks.Max), "max")
+	if !audit.At.IsZero() {
+		gauge(c.sampled, float64(audit.At.UnixMilli())/1000)
+	}
+	if s.DrainTime < 0 {
+		gauge(c.drain, math.Inf(1))
+	} else {
+		gauge(c.drain, s.DrainTime.Seconds())
+	}
+	gauge(c.level, one(!s.Pressured), "normal")
+	gauge(c.level, one(s.Pressured), "pressured")
+	counter(c.transitions, float64(s.ToNormal), "normal", "depth")
+	counter(c.transitions, float64(s.ToPressured), "pressured", "depth")
+	rate := g.rate()
+	gauge(c.rate, rate, "configured")
+	gauge(c.rate, rate, "effective")
+	gauge(c.leader, one(g.lease.Valid()))
+	gauge(c.deadLetters, float64(g.deadLetters.Load()))
+	connected, reconnects := true, uint64(0)
+	for _, nc := range g.conns {
+		connected = connected && nc.IsConnected()
+		reconnects += nc.Stats().Reconnects
+	}
+	gauge(c.connected, one(connected))
+	counter(c.reconnects, float64(reconnects))
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,123 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
+	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/backpressure"
+	"github.com/flowgate/flowgate/internal/consumers"
+	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/shaper"
+)
+
+// gateway is what runs between start and shutdown.
+type gateway struct {
+	cfg      settings.Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+	version  string
+	id       string
+	clock    clock
+
+	broker  *broker.Broker
+	conns   []*nats.Conn
+	js      jetstream.JetStream
+	assets  broker.Assets
+	lease   *broker.Lease
+	backlog *backpressure.Backlog
+	door    *ingress.NATS
+	shaper  *shaper.Shaper
+	desk    *consumers.Desk
+	admin   *adminServer
+
+	draining    atomic.Bool
+	deadLetters atomic.Uint64
+	captured    atomic.Pointer[string] // a stream that captures the ingress
+
+	failed     context.Context
+	fail       context.CancelCauseFunc
+	front      sync.WaitGroup
+	outlet     sync.WaitGroup
+	stopDoor   context.CancelFunc
+	stopOutlet context.CancelFunc
+	cleanups   []cleanup
+}
+
+// start brings everything up in order, or nothing.
+func (a *App) start(ctx context.Context) (g *gateway, err error) {
+	cfg := a.opts.Config
+	g = &gateway{
+		cfg: cfg, log: a.opts.Logger, registry: a.registry,
+		version: a.opts.Version, id: replicaID(), clock: newClock(),
+	}
+	failed, fail := context.WithCancelCause(context.Background())
+	g.failed, g.fail = failed, func(cause error) { fail(cause) }
+	defer func() {
+		if err != nil {
+			stop, cancel := context.WithTimeout(context.Background(), cfg.ShutdownTimeout)
+			defer cancel()
+			g.unwind(stop)
+			g = nil
+		}
+	}()
+
+	if g.broker, err = broker.Start(ctx, brokerConfig(cfg), g.log); err != nil {
+		return nil, err
+	}
+	g.onStop("broker", g.broker.Close)
+	if err = g.connect(ctx); err != nil {
+		return nil, err
+	}
+	labels := newTenantLabels(cfg.Metrics.TenantsMax)
+	if err = g.openConsumer(ctx, a.opts.Destination, labels); err != nil {
+		return nil, err
+	}
+	if err = g.makePath(ctx, labels); err != nil {
+		return nil, err
+	}
+	if cfg.Admin.Listen != settings.Off {
+		if g.admin, err = newAdminServer(cfg.Admin.Listen, g); err != nil {
+			return nil, err
+		}
+	}
+	g.registry.MustRegister(newCollector(g))
+	return g, g.launch()
+}
+
+// replicaID names this process among those of its name.
+func replicaID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "-" + strconv.Itoa(os.Getpid()) + "-" + nuid.Next()[16:]
+}
+
+func goVersion() string { return runtime.Version() }
+
+// rate is the shaper's pace a second.
+func (g *gateway) rate() float64 { return g.cfg.Shaper.Rate.PerSecond() }
+
+func (g *gateway) adminAddr() string {
+	if g.admin == nil {
+		return settings.Off
+	}
+	return g.admin.listener.Addr().String()
+}
+
+func (g *gateway) heartbeat() time.Time { return g.shaper.Audit().Tried }
+
+func (g *gateway) breakerState() string { return g.desk.BreakerState().String() }

@@ -1,0 +1,115 @@
+package app
+
+import (
+	"time"
+)
+
+// Status is the gateway at one instant, as GET /api/v1/status shows it.
+type Status struct {
+	Name       string      `json:"name"`
+	Version    string      `json:"version"`
+	Mode       string      `json:"mode"`
+	Level      string      `json:"level"` // normal or pressured
+	Paused     bool        `json:"paused"`
+	Depth      DepthStatus `json:"depth"`
+	Watermarks Watermarks  `json:"watermarks"`
+	// OldestAge is the age of the oldest message in the backlog, in seconds; 0 if
+	// it is empty.
+	OldestAge float64    `json:"oldest_age_seconds"`
+	Rate      RateStatus `json:"rate"`
+	// DrainSeconds is how long the backlog takes at the present rate, null if it
+	// does not drain; TimeToHigh how long until HIGH at the present growth, null
+	// if it does not grow.
+	DrainSeconds *float64      `json:"drain_seconds"`
+	TimeToHigh   *float64      `json:"time_to_high_seconds"`
+	Breaker      string        `json:"breaker"` // closed, open or half_open
+	DeadLetters  uint64        `json:"dead_letters"`
+	Replica      ReplicaStatus `json:"replica"`
+	// SampledAt is when the counts were last compared with the stream.
+	SampledAt time.Time `json:"sampled_at"`
+}
+
+// DepthStatus is the backlog by state, in messages.
+type DepthStatus struct {
+	Waiting  uint64 `json:"waiting"`
+	InFlight uint64 `json:"in_flight"`
+	Delayed  uint64 `json:"delayed"`
+	Total    uint64 `json:"total"`
+}
+
+// Watermarks are in messages.
+type Watermarks struct {
+	Low  uint64 `json:"low"`
+	High uint64 `json:"high"`
+	Max  uint64 `json:"max"`
+}
+
+// RateStatus is in messages a second, averaged over the last seconds.
+type RateStatus struct {
+	// Configured and Effective are null if the rate is unlimited.
+	Configured *float64 `json:"configured"`
+	Effective  *float64 `json:"effective"`
+	Delivered  float64  `json:"delivered"`
+	Admitted   float64  `json:"admitted"`
+	Refused    float64  `json:"refused"`
+}
+
+// ReplicaStatus says which process answers.
+type ReplicaStatus struct {
+	ID     string `json:"id"`
+	Leader bool   `json:"leader"`
+}
+
+// status reads everything at once.
+func (g *gateway) status() Status {
+	now := g.clock.now()
+	s := g.backlog.Snapshot(now)
+	audit := g.shaper.Audit()
+	st := Status{
+		Name: g.cfg.Name, Version: g.version, Mode: "enforce",
+		Level: levelName(s.Pressured),
+		Depth: DepthStatus{Waiting: s.Waiting, InFlight: s.InFlight, Delayed: s.Delayed, Total: s.Depth()},
+		Watermarks: Watermarks{
+			Low: s.Marks.Low, High: s.Marks.High, Max: s.Marks.Max,
+		},
+		OldestAge:   g.oldestAge().Seconds(),
+		Rate:        RateStatus{Delivered: s.Drained, Admitted: s.Admitted, Refused: g.door.RefusedRate()},
+		Breaker:     g.breakerState(),
+		DeadLetters: g.deadLetters.Load(),
+		Replica:     ReplicaStatus{ID: g.id, Leader: g.lease.Valid()},
+		SampledAt:   audit.At.UTC(),
+	}
+	if !g.cfg.Shaper.Rate.IsUnlimited() {
+		rate := g.cfg.Shaper.Rate.PerSecond()
+		st.Rate.Configured, st.Rate.Effective = &rate, &rate
+	}
+	st.DrainSeconds = seconds(s.DrainTime)
+	st.TimeToHigh = seconds(s.TimeToHigh)
+	return st
+}
+
+// seconds turns a duration into JSON; negative is null.
+func seconds(d time.Duration) *float64 {
+	if d < 0 {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}
+
+func levelName(pressured bool) string {
+	if pressured {
+		return "pressured"
+	}
+	return "normal"
+}
+
+// oldestAge is 0 for an empty backlog, and never negative: the broker's clock
+// may be ahead of ours.
+func (g *gateway) oldestAge() time.Duration {
+	at, ok := g.shaper.Oldest()
+	if !ok {
+		return 0
+	}
+	return max(0, time.Since(at))
+}

@@ -1,0 +1,218 @@
+// Package settings is the gateway's configuration: every FLOWGATE_ variable with
+// its default and meaning, in one place. The parser, the list that `flowgate env`
+// prints and README's table all come from the struct tags of Config.
+//
+// The environment is an argument: only main reads the process's own.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/backpressure"
+	"github.com/flowgate/flowgate/internal/consumers"
+	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/shaper"
+	"github.com/flowgate/flowgate/internal/units"
+)
+
+// Off switches a listener off.
+const Off = "off"
+
+// Config is the whole configuration.
+type Config struct {
+	Name            string        `env:"NAME" default:"flowgate" desc:"names subjects, micro service and queue group; in upper case the streams and buckets"`
+	DataDir         string        `env:"DATA_DIR" default:"flowgate-data" desc:"embedded broker's store, default database"`
+	LogLevel        string        `env:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	LogFormat       string        `env:"LOG_FORMAT" default:"auto" desc:"text, json, or auto: text on a terminal, else json"`
+	ShutdownDelay   time.Duration `env:"SHUTDOWN_DELAY" default:"0s" desc:"how long to be unready before refusing"`
+	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" default:"20s" desc:"bound on draining"`
+
+	NATS         NATS                `prefix:"NATS_"`
+	Ingress      ingress.Config      `prefix:"INGRESS_"`
+	Limit        Limit               `prefix:"LIMIT_"`
+	Backpressure backpressure.Config `prefix:"BACKPRESSURE_"`
+	Shaper       shaper.Config       `prefix:"SHAPER_"`
+	Consumer     consumers.Config    `prefix:"CONSUMER_"`
+	DLQ          DLQ                 `prefix:"DLQ_"`
+	Admin        Admin               `prefix:"ADMIN_"`
+	Metrics      Metrics             `prefix:"METRICS_"`
+}
+
+// NATS says which broker to use, and how.
+type NATS struct {
+	URL          string `env:"URL" secret:"true" desc:"the NATS to use, several separated by commas; empty: the embedded server"`
+	Listen       string `env:"LISTEN" default:"127.0.0.1:4222" desc:"embedded server's client address; off: in-process only"`
+	Config       string `env:"CONFIG" desc:"nats-server configuration file for the embedded server; wins over LISTEN and SYNC_INTERVAL, not over the data directory"`
+	Creds        string `env:"CREDS" desc:"credentials file to sign in with"`
+	User         string `env:"USER" desc:"user to sign in as"`
+	Password     string `env:"PASSWORD" secret:"true" desc:"its password"`
+	Token        string `env:"TOKEN" secret:"true" desc:"token to sign in with"`
+	TLSCA        string `env:"TLS_CA" desc:"file with the certificate authorities to trust"`
+	TLSCert      string `env:"TLS_CERT" desc:"client certificate file"`
+	TLSKey       string `env:"TLS_KEY" desc:"its key file"`
+	SyncInterval Sync   `env:"SYNC_INTERVAL" default:"100ms" desc:"fsync period of the embedded store, what a power cut may lose; always: each message"`
+	Replicas     int    `env:"REPLICAS" default:"1" desc:"stream and bucket replicas: 1, 3 or 5"`
+}
+
+// Limit holds the admission limits by scope.
+type Limit struct {
+	Tenant algorithms.Rules `env:"TENANT" default:"token-bucket:1000/s,burst=2000" desc:"limits of each tenant: token-bucket:<n>/<period>[,burst=<n>], several joined by ;, or unlimited"`
+}
+
+// DLQ is the dead-letter stream.
+type DLQ struct {
+	MaxBytes units.Size    `env:"MAX_BYTES" default:"256MiB" desc:"size of the dead-letter stream; full, messages stay where they are and are retried slowly"`
+	MaxAge   time.Duration `env:"MAX_AGE" default:"0" desc:"dead letters older than this are dropped; 0: never"`
+}
+
+// Admin is the operators' address.
+type Admin struct {
+	Listen string `env:"LISTEN" default:"127.0.0.1:8081" desc:"metrics, health and status; off: none"`
+}
+
+// Metrics bounds what is exported.
+type Metrics struct {
+	TenantsMax int `env:"TENANTS_MAX" default:"50" desc:"tenants with a label of their own; the rest are other"`
+}
+
+// Sync is how often the embedded store is written to the disk.
+type Sync struct {
+	// Always is each message; Every is the period otherwise.
+	Always bool
+	Every  time.Duration
+}
+
+// String gives the form that UnmarshalText reads.
+func (s Sync) String() string {
+	if s.Always {
+		return "always"
+	}
+	return units.FormatDuration(s.Every)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Sync) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a period or "always".
+func (s *Sync) UnmarshalText(text []byte) error {
+	if string(text) == "always" {
+		*s = Sync{Always: true}
+		return nil
+	}
+	d, err := units.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%w, or always", err)
+	}
+	*s = Sync{Every: d}
+	return nil
+}
+
+var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// Validate checks every value and the values against each other, and joins all
+// that is wrong; each error names its variable.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("FLOWGATE_"+name+": "+format, args...))
+	}
+	if !namePattern.MatchString(c.Name) {
+		bad("NAME", "%q must match [a-z][a-z0-9-]{0,31}", c.Name)
+	}
+	if c.DataDir == "" {
+		bad("DATA_DIR", "is empty; name a directory")
+	}
+	oneOf := func(name, value string, accepted ...string) {
+		for _, a := range accepted {
+			if value == a {
+				return
+			}
+		}
+		bad(name, "%q must be one of %s", value, strings.Join(accepted, ", "))
+	}
+	oneOf("LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
+	oneOf("LOG_FORMAT", c.LogFormat, "auto", "text", "json")
+	if c.ShutdownDelay > 10*time.Minute {
+		bad("SHUTDOWN_DELAY", "%s is over 10m", c.ShutdownDelay)
+	}
+	if c.ShutdownTimeout <= 0 || c.ShutdownTimeout > time.Hour {
+		bad("SHUTDOWN_TIMEOUT", "%s must be above 0 and at most 1h", c.ShutdownTimeout)
+	}
+	errs = append(errs, c.NATS.validate(bad), c.Ingress.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate())
+	for name, rules := range map[string]algorithms.Rules{"LIMIT_TENANT": c.Limit.Tenant} {
+		if _, err := algorithms.NewKeyed(rules); err != nil {
+			bad(name, "%w", err)
+		}
+	}
+	if p := c.Ingress.Prefix; p == c.Name || strings.HasPrefix(p, c.Name+".") || strings.HasPrefix(c.Name, p+".") {
+		bad("INGRESS_PREFIX", "%q overlaps the gateway's own subjects %s.>; choose another prefix or FLOWGATE_NAME", p, c.Name)
+	}
+	if c.DLQ.MaxBytes < units.MiB {
+		bad("DLQ_MAX_BYTES", "%s is under 1MiB", c.DLQ.MaxBytes)
+	}
+	if c.DLQ.MaxAge != 0 && c.DLQ.MaxAge < time.Second {
+		bad("DLQ_MAX_AGE", "%s is under 1s; 0 keeps dead letters for ever", c.DLQ.MaxAge)
+	}
+	if err := address(c.Admin.Listen); err != nil {
+		bad("ADMIN_LISTEN", "%w", err)
+	}
+	if c.Metrics.TenantsMax < 0 || c.Metrics.TenantsMax > 10_000 {
+		bad("METRICS_TENANTS_MAX", "%d must be 0 to 10000", c.Metrics.TenantsMax)
+	}
+	return errors.Join(errs...)
+}
+
+func (n NATS) validate(bad func(name, format string, args ...any)) error {
+	if err := address(n.Listen); err != nil {
+		bad("NATS_LISTEN", "%w", err)
+	}
+	switch n.Replicas {
+	case 1, 3, 5:
+	default:
+		bad("NATS_REPLICAS", "%d must be 1, 3 or 5", n.Replicas)
+	}
+	if n.URL == "" && n.Config == "" && n.Replicas > 1 {
+		bad("NATS_REPLICAS", "%d needs a cluster: FLOWGATE_NATS_URL or FLOWGATE_NATS_CONFIG", n.Replicas)
+	}
+	if !n.SyncInterval.Always && n.SyncInterval.Every < time.Millisecond {
+		bad("NATS_SYNC_INTERVAL", "%s must be at least 1ms, or always", n.SyncInterval)
+	}
+	if n.URL != "" && n.Config != "" {
+		bad("NATS_CONFIG", "configures the embedded server, but FLOWGATE_NATS_URL names another; set one of them")
+	}
+	if n.URL == "" && n.Config == "" {
+		for name, value := range map[string]string{"CREDS": n.Creds, "USER": n.User, "PASSWORD": n.Password, "TOKEN": n.Token, "TLS_CA": n.TLSCA, "TLS_CERT": n.TLSCert, "TLS_KEY": n.TLSKey} {
+			if value != "" {
+				bad("NATS_"+name, "has no use: the embedded server without FLOWGATE_NATS_CONFIG needs no sign-in")
+			}
+		}
+	}
+	if (n.TLSCert == "") != (n.TLSKey == "") {
+		bad("NATS_TLS_CERT", "and FLOWGATE_NATS_TLS_KEY go together; one is missing")
+	}
+	if (n.User == "") != (n.Password == "") {
+		bad("NATS_USER", "and FLOWGATE_NATS_PASSWORD go together; one is missing")
+	}
+	return nil
+}
+
+// address accepts host:port or off.
+func address(s string) error {
+	if s == Off {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err == nil {
+		if n, e := strconv.ParseUint(port, 10, 16); e == nil && n <= 65535 && port != "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not an address: host:port like 127.0.0.1:4222, or off", s)
+}

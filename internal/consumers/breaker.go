@@ -1,0 +1,112 @@
+package consumers
+
+import (
+	"sync"
+	"time"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
+)
+
+// BreakerState is whether deliveries may start.
+type BreakerState uint8
+
+// The breaker's states.
+const (
+	BreakerClosed BreakerState = iota
+	BreakerOpen
+	BreakerHalfOpen
+)
+
+// String names the state as status and metrics show it.
+func (s BreakerState) String() string {
+	return [...]string{"closed", "open", "half_open"}[s]
+}
+
+// Breaker holds deliveries back while the destination as a whole is down, so that
+// an outage costs probes and not an attempt at each message.
+//
+//	          overload                      wait over, one probe let out
+//	closed ──────────────▶ open ───────────────────────────────────────▶ half open
+//	   ▲                    ▲                                              │   │
+//	   │                    └── overload: next longer wait ────────────────┘   │
+//	   └────────────────────────── the destination answered ───────────────────┘
+//
+// The wait doubles from one opening to the next. Only the probe can close it: a
+// delivery that began before it opened and ends well says nothing of now.
+// Deliveries are told apart by the epoch they began in.
+type Breaker struct {
+	backoff algorithms.Backoff
+	random  func() float64
+
+	mu       sync.Mutex
+	state    BreakerState
+	failures int // openings since it was last closed
+	until    time.Time
+	probing  bool
+	epoch    uint64
+}
+
+// NewBreaker makes a closed one. random draws from [0, 1).
+func NewBreaker(backoff algorithms.Backoff, random func() float64) *Breaker {
+	return &Breaker{backoff: backoff, random: random}
+}
+
+// Allow reports whether a delivery may start at the instant now, and if not, when
+// to ask again. Half open, it lets out one: the claim is given back by Record or
+// by Release.
+func (b *Breaker) Allow(now time.Time) (wait time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == BreakerOpen && !now.Before(b.until) {
+		b.state = BreakerHalfOpen
+	}
+	switch {
+	case b.state == BreakerClosed:
+		return 0, true
+	case b.state == BreakerHalfOpen && !b.probing:
+		b.probing = true
+		return 0, true
+	case b.state == BreakerHalfOpen:
+		return b.backoff.Base, false // the probe's end is news earlier
+	}
+	return b.until.Sub(now), false
+}
+
+// Epoch marks a delivery that starts now.
+func (b *Breaker) Epoch() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.epoch
+}
+
+// Release gives back a claim that was not used.
+func (b *Breaker) Release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probing = false
+}
+
+// Record takes the end of a delivery that began in the given epoch: whether the
+// destination was overloaded, and the pause it asked for.
+func (b *Breaker) Record(now time.Time, epoch uint64, overloaded bool, asked time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if epoch != b.epoch {
+		return
+	}
+	if !overloaded {
+		b.state, b.probing, b.failures = BreakerClosed, false, 0
+		return
+	}
+	b.failures++
+	b.until = now.Add(max(asked, b.backoff.Delay(b.failures, b.random())))
+	b.state, b.probing = BreakerOpen, false
+	b.epoch++
+}
+
+// State is the state at the instant of the last event.
+func (b *Breaker) State() BreakerState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state
+}

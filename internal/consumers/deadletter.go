@@ -1,0 +1,90 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The headers of a dead letter, and of a delivery over NATS or HTTP.
+const (
+	idHeader       = "Flowgate-Id"
+	tenantHeader   = "Flowgate-Tenant"
+	topicHeader    = "Flowgate-Topic"
+	seqHeader      = "Flowgate-Seq"
+	attemptHeader  = "Flowgate-Attempt"
+	admittedHeader = "Flowgate-Admitted-At"
+	errorHeader    = "Flowgate-Error"
+	attemptsHeader = "Flowgate-Attempts"
+)
+
+// maxReason bounds the error text in a dead letter: it must fit where the message
+// did.
+const maxReason = 1024
+
+// DeadLetters writes dead letters to their stream.
+type DeadLetters struct {
+	js jetstream.JetStream
+	// subjects is the stream's subject space, origin names the backlog stream and
+	// its incarnation.
+	subjects, origin string
+}
+
+// NewDeadLetters writes below subjects, to <subjects>.<tenant>.<topic>. origin
+// tells backlog streams apart: sequences begin anew in each.
+func NewDeadLetters(js jetstream.JetStream, subjects, origin string) *DeadLetters {
+	return &DeadLetters{js: js, subjects: subjects, origin: origin}
+}
+
+// Put writes d with the reason of its end and waits for the broker's
+// acknowledgement. A repeat, after a crash between this and the message's own ack,
+// makes no second entry within the stream's window.
+func (l *DeadLetters) Put(ctx context.Context, d Delivery, reason error) error {
+	h := nats.Header{}
+	for k, vs := range d.Headers {
+		if len(k) >= 5 && strings.EqualFold(k[:5], "nats-") {
+			continue // they would drive this stream; the id is in Flowgate-Id
+		}
+		h[k] = vs
+	}
+	h.Set(idHeader, d.ID)
+	h.Set(tenantHeader, d.Tenant)
+	h.Set(topicHeader, d.Topic)
+	h.Set(seqHeader, strconv.FormatUint(d.Seq, 10))
+	h.Set(attemptsHeader, strconv.Itoa(d.Attempt))
+	h.Set(admittedHeader, d.AdmittedAt.UTC().Format(time.RFC3339Nano))
+	h.Set(errorHeader, oneLine(reason))
+	h.Set(nats.MsgIdHdr, l.origin+"/"+strconv.FormatUint(d.Seq, 10))
+	subject := l.subjects + "." + d.Tenant
+	if d.Topic != "" {
+		subject += "." + d.Topic
+	}
+	_, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: h, Data: d.Payload})
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == 10077 {
+		return fmt.Errorf("the dead-letter stream is full (FLOWGATE_DLQ_MAX_BYTES): %w", err)
+	}
+	return fmt.Errorf("write dead letter to %s: %w", subject, err)
+}
+
+// oneLine makes an error fit for a header.
+func oneLine(err error) string {
+	s := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	if len(s) > maxReason {
+		s = strings.ToValidUTF8(s[:maxReason], "")
+	}
+	return s
+}

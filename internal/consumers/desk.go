@@ -1,0 +1,234 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
+)
+
+// DeadLetterStore keeps what can never be delivered.
+type DeadLetterStore interface {
+	Put(ctx context.Context, d Delivery, reason error) error
+}
+
+// Action is what is to be done with a message after an attempt.
+type Action uint8
+
+const (
+	// Ack: it is delivered, or stands among the dead letters. Forget it.
+	Ack Action = iota
+	// Later: try it again.
+	Later
+)
+
+// Outcome is what an attempt comes to for one message.
+type Outcome struct {
+	Action Action
+	// Delay is how long to wait at least before the next attempt.
+	Delay time.Duration
+	// Counted says that the attempt counts against the message.
+	Counted bool
+	// Err is why it was not delivered; nil if it was.
+	Err error
+}
+
+// ErrExpired is the reason of a dead letter whose deadline passed while it waited.
+var ErrExpired = errors.New("expired: its Flowgate-Deadline passed while it waited")
+
+// deadLetterPause is the least wait before a dead letter that could not be written
+// is tried again.
+const deadLetterPause = 5 * time.Second
+
+// Desk makes attempts: it calls the destination within the timeout, judges its
+// verdicts, keeps the breaker, and writes dead letters. It holds no messages and
+// starts nothing.
+type Desk struct {
+	cfg         Config
+	destination Destination
+	dead        DeadLetterStore
+	breaker     *Breaker
+	backoff     algorithms.Backoff
+	random      func() float64
+	metrics     *deskMetrics
+	log         *slog.Logger
+	failing     rate.Sometimes
+	unwritable  rate.Sometimes
+}
+
+// NewDesk makes a desk before a destination. tenantLabel bounds the tenants that
+// metrics name; nil names all.
+func NewDesk(cfg Config, destination Destination, dead DeadLetterStore, tenantLabel func(string) string, reg prometheus.Registerer, log *slog.Logger) *Desk {
+	if tenantLabel == nil {
+		tenantLabel = func(t string) string { return t }
+	}
+	backoff := algorithms.Backoff{Base: cfg.Backoff, Max: cfg.BackoffMax}
+	d := &Desk{
+		cfg: cfg, destination: destination, dead: dead,
+		breaker: NewBreaker(backoff, rand.Float64),
+		backoff: backoff, random: rand.Float64,
+		log:        log.With("component", "consumers"),
+		failing:    rate.Sometimes{First: 3, Interval: 10 * time.Second},
+		unwritable: rate.Sometimes{First: 1, Interval: 30 * time.Second},
+	}
+	d.metrics = newDeskMetrics(reg, tenantLabel, d.breaker.State)
+	return d
+}
+
+// Ready reports whether a delivery may start at the instant now, and claims the
+// right; if not, after what time to ask again.
+func (d *Desk) Ready(now time.Time) (wait time.Duration, ok bool) { return d.breaker.Allow(now) }
+
+// Unready gives back a claim that was not used.
+func (d *Desk) Unready() { d.breaker.Release() }
+
+// BreakerState is the breaker's state.
+func (d *Desk) BreakerState() BreakerState { return d.breaker.State() }
+
+// Attempt makes one attempt at a batch and returns an outcome a message, in
+// order. It ends when ctx does: what was interrupted so is handed back without
+// having counted.
+func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
+	outcomes := make([]Outcome, len(batch))
+	due := make([]Delivery, 0, len(batch))
+	place := make([]int, 0, len(batch))
+	for i, m := range batch {
+		if !m.Deadline.IsZero() && m.ReleasedAt.After(m.Deadline) {
+			outcomes[i] = d.bury(ctx, m, ErrExpired)
+			continue
+		}
+		due, place = append(due, m), append(place, i)
+	}
+	if len(due) == 0 {
+		d.breaker.Release()
+		return outcomes
+	}
+	verdicts := d.call(ctx, due)
+	for j, i := range place {
+		outcomes[i] = d.outcome(ctx, due[j], verdicts[j])
+	}
+	return outcomes
+}
+
+// call makes the call itself, and tells the breaker what the destination was like.
+func (d *Desk) call(ctx context.Context, batch []Delivery) []Verdict {
+	epoch := d.breaker.Epoch()
+	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	d.metrics.inFlight.Add(float64(len(batch)))
+	began := time.Now()
+	answers := d.deliver(bounded, batch)
+	took := time.Since(began)
+	d.metrics.inFlight.Sub(float64(len(batch)))
+
+	verdicts := make([]Verdict, len(batch))
+	overloaded, asked := false, time.Duration(0)
+	for i, err := range answers {
+		v := Judge(err)
+		verdicts[i] = v
+		if v.Kind == Overload {
+			overloaded, asked = true, max(asked, v.Wait)
+		}
+		d.metrics.took.WithLabelValues(v.Kind.String()).Observe(took.Seconds())
+		if v.Kind != Done {
+			d.metrics.errors.WithLabelValues(v.Kind.String()).Inc()
+		}
+	}
+	if ctx.Err() != nil && !overloaded {
+		d.breaker.Release() // cut short by us: nothing was learnt
+		return verdicts
+	}
+	if overloaded {
+		d.failing.Do(func() {
+			d.log.Warn("the consumer cannot take work; deliveries are held back", "error", firstError(answers))
+		})
+	}
+	was := d.breaker.State()
+	d.breaker.Record(time.Now(), epoch, overloaded, asked)
+	if now := d.breaker.State(); was != now && now == BreakerClosed {
+		d.log.Info("the consumer takes work again")
+	}
+	return verdicts
+}
+
+// deliver calls the destination; a panic or a wrong number of verdicts is a
+// failure of every message and not the end of the process.
+func (d *Desk) deliver(ctx context.Context, batch []Delivery) (answers []error) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.log.Error("the destination panicked", "panic", p, "stack", string(debug.Stack()))
+			answers = all(len(batch), fmt.Errorf("the destination panicked: %v", p))
+		}
+	}()
+	answers = d.destination.Deliver(ctx, batch)
+	if len(answers) != len(batch) {
+		answers = all(len(batch), fmt.Errorf("the destination gave %d verdicts for %d messages", len(answers), len(batch)))
+	}
+	return answers
+}
+
+func firstError(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcome turns a verdict into what happens next.
+func (d *Desk) outcome(ctx context.Context, m Delivery, v Verdict) Outcome {
+	switch v.Kind {
+	case Done:
+		d.metrics.ended(m, "done")
+		return Outcome{Action: Ack}
+	case Reject:
+		return d.bury(ctx, m, v.Err)
+	case Overload:
+		d.metrics.ended(m, "retried")
+		// The breaker holds the rest; this one may be its next probe.
+		return Outcome{Action: Later, Delay: v.Wait, Err: v.Err}
+	}
+	if ctx.Err() != nil {
+		// Interrupted by our own stop: no fault of the message.
+		return Outcome{Action: Later, Err: v.Err}
+	}
+	if m.Attempt >= d.cfg.MaxAttempts {
+		return d.bury(ctx, m, v.Err)
+	}
+	d.failing.Do(func() {
+		d.log.Warn("delivery failed; tried again later", "id", m.ID, "attempt", m.Attempt, "error", v.Err)
+	})
+	d.metrics.ended(m, "retried")
+	delay := max(v.Wait, d.backoff.Delay(m.Attempt, d.random()))
+	return Outcome{Action: Later, Delay: delay, Counted: true, Err: v.Err}
+}
+
+// bury writes a dead letter. If that fails the message stays where it is: it is
+// tried again later, and never acknowledged.
+func (d *Desk) bury(ctx context.Context, m Delivery, reason error) Outcome {
+	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	if err := d.dead.Put(bounded, m, reason); err != nil {
+		d.metrics.unburied.Inc()
+		if ctx.Err() == nil {
+			d.unwritable.Do(func() {
+				d.log.Error("dead letter not written; the message stays in the backlog and is tried again slowly", "id", m.ID, "reason", reason, "error", err)
+			})
+		}
+		d.metrics.ended(m, "retried")
+		return Outcome{Action: Later, Delay: max(deadLetterPause, d.cfg.BackoffMax), Err: err}
+	}
+	d.log.Warn("message went to the dead letters", "id", m.ID, "attempts", m.Attempt, "reason", reason)
+	d.metrics.ended(m, "dead_lettered")
+	d.metrics.buried(m)
+	return Outcome{Action: Ack, Err: reason}
+}

@@ -1,0 +1,50 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// overloadStates are the SQLSTATE classes and codes that say that the server, not
+// the row, is at fault: connection, resources, shutdown, rollback by concurrency,
+// lock not available, read-only, no such database, table or right.
+var overloadStates = []string{
+	"08", "53", "57P", "58", "XX", "40001", "40P01", "40003", "55P03", "55006", "25006", "25P02", "28", "3D", "42P01", "42501",
+}
+
+// rowStates are those that the same row will meet again: bad data, a broken
+// constraint, something too large.
+var rowStates = []string{"22", "23", "54"}
+
+// postgresVerdict sorts an error of a statement that was sent.
+func postgresVerdict(err error) error {
+	var e *pgconn.PgError
+	switch {
+	case errors.As(err, &e):
+		if hasPrefix(e.Code, overloadStates) {
+			return Overloaded(0, fmt.Errorf("postgres: %w", err))
+		}
+		if hasPrefix(e.Code, rowStates) {
+			return Permanent(fmt.Errorf("postgres: %w", err))
+		}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		// The server took it and did not finish: the message's own attempt.
+	default:
+		// No answer of the server's: the connection broke.
+		return Overloaded(0, fmt.Errorf("postgres: %w", err))
+	}
+	return fmt.Errorf("postgres: %w", err)
+}
+
+func hasPrefix(code string, list []string) bool {
+	for _, p := range list {
+		if strings.HasPrefix(code, p) {
+			return true
+		}
+	}
+	return false
+}

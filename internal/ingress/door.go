@@ -1,0 +1,170 @@
+package ingress
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Identity is who a message counts for.
+type Identity struct {
+	Tenant string
+}
+
+// Excess is a limit that a message would exceed.
+type Excess struct {
+	// Scope, Key and Limit name it: "tenant", "acme", "token-bucket:100/s".
+	Scope, Key, Limit string
+	// Wait is the least time after which the same message passes; NoRetry if
+	// it never will.
+	Wait time.Duration
+}
+
+// Limits gate admission. Look takes nothing; Take takes from every limit or
+// from none. now is in nanoseconds of a monotonic clock.
+type Limits interface {
+	Look(now int64, id Identity, cost int64) (Excess, bool)
+	Take(now int64, id Identity, cost int64)
+}
+
+// Backpressure knows how full the backlog is.
+type Backpressure interface {
+	// Look reports whether the backlog takes a message now; if not, the time
+	// after which a retry will pass.
+	Look(now int64) (wait time.Duration, ok bool)
+	// Stay is how long a message admitted now will wait for its delivery.
+	Stay(now int64) time.Duration
+	// Enter counts a message that was just forwarded.
+	Enter()
+}
+
+// Door decides on messages: form and identity first, then every limit is
+// looked at, then the backlog, and only then are the limits taken. So a message
+// refused for any reason costs nothing, and its hint is the longest wait of all.
+//
+// A decision costs a map lookup a limit and two uncontended locks; nothing grows
+// with the backlog.
+type Door struct {
+	prefix     string // with its dot
+	backlog    string // with its dot
+	own        string // the gateway's subject space
+	ingress    string
+	maxPayload int
+	tenants    []string
+	limits     Limits
+	pressure   Backpressure
+	// shut says why nothing is taken at the moment; nil while the door is open.
+	shut func() *Refusal
+}
+
+// incoming is a message as it came, with the clock's readings.
+type incoming struct {
+	msg *nats.Msg
+	// at is the monotonic instant of receipt, in nanoseconds.
+	at int64
+}
+
+// verdict is what the door makes of a message.
+type verdict struct {
+	tenant  string // empty if the name was not valid
+	refused *Refusal
+	out     *nats.Msg // what to forward
+}
+
+// mute reports whether a reply subject must never be answered: with the
+// gateway's rights it would reach what its sender cannot.
+func (d *Door) mute(reply string) bool {
+	return reply != "" && (reply[0] == '$' || under(reply, d.ingress) || under(reply, d.own) || !literal(reply))
+}
+
+// decide judges a message. wall is the time of day that goes with now.
+func (d *Door) decide(m *nats.Msg, now int64, wall func() time.Time) verdict {
+	tenant, topic, problem := splitSubject(d.prefix, m.Subject)
+	v := verdict{tenant: tenant}
+	if problem != "" {
+		v.refused = invalid("%s", problem)
+		return v
+	}
+	if len(m.Reply) > MaxReply || !plainText(m.Reply) {
+		v.refused = invalid("reply subject must be at most %d bytes of valid UTF-8 without NUL", MaxReply)
+		return v
+	}
+	size := m.Size() - len(m.Subject) - len(m.Reply)
+	if size > d.maxPayload {
+		v.refused = &Refusal{Reason: TooLarge, Text: sizeText(size, d.maxPayload), Wait: NoRetry}
+		return v
+	}
+	w := wishes{cost: 1}
+	if m.Header != nil {
+		var r *Refusal
+		if w, r = readHeaders(m.Header, tenant, m.Reply, wall()); r != nil {
+			v.refused = r
+			return v
+		}
+	} else if size != len(m.Data) {
+		v.refused = invalid("headers are malformed")
+		return v
+	}
+	if !d.allowed(tenant) {
+		v.refused = &Refusal{Reason: Forbidden, Text: "tenant " + tenant + " is not allowed here", Wait: NoRetry}
+		return v
+	}
+	if r := d.shut(); r != nil {
+		v.refused = r
+		return v
+	}
+	id := Identity{Tenant: tenant}
+	excess, within := d.limits.Look(now, id, w.cost)
+	wait, room := d.pressure.Look(now)
+	if !within {
+		v.refused = &Refusal{Reason: RateLimited, Text: limitText(excess), Wait: excess.Wait, Scope: excess.Scope, Key: excess.Key, Limit: excess.Limit}
+		if !room && excess.Wait != NoRetry {
+			v.refused.Wait = max(excess.Wait, wait)
+		}
+		return v
+	}
+	if !room {
+		v.refused = &Refusal{Reason: Backlogged, Text: "the backlog is full", Wait: wait}
+		return v
+	}
+	if !w.deadline.IsZero() && wall().Add(d.pressure.Stay(now)).After(w.deadline) {
+		v.refused = &Refusal{Reason: PastDue, Text: "it would wait past its " + deadlineHeader, Wait: NoRetry}
+		return v
+	}
+	d.limits.Take(now, id, w.cost)
+	v.out = &nats.Msg{Subject: d.backlog + tenant + "." + topic, Reply: m.Reply, Header: m.Header, Data: m.Data}
+	return v
+}
+
+func (d *Door) allowed(tenant string) bool {
+	if len(d.tenants) == 0 {
+		return true
+	}
+	for _, glob := range d.tenants {
+		if ok, _ := path.Match(glob, tenant); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func sizeText(size, limit int) string {
+	return fmt.Sprintf("headers and payload are %d bytes, the limit is %d", size, limit)
+}
+
+func limitText(e Excess) string {
+	var b strings.Builder
+	b.WriteString(e.Scope)
+	b.WriteByte(' ')
+	b.WriteString(e.Key)
+	if e.Wait == NoRetry {
+		b.WriteString(" can never pass ")
+	} else {
+		b.WriteString(" over ")
+	}
+	b.WriteString(e.Limit)
+	return b.String()
+}

@@ -1,0 +1,104 @@
+package ingress
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics counts decisions. Counters of admitted messages are kept by tenant
+// label, so that the path of a message looks up one map of bounded size.
+type metrics struct {
+	label    func(string) string
+	messages *prometheus.CounterVec
+	decision prometheus.Histogram
+	sampled  atomic.Uint32
+
+	muted, unconfirmed, unstored prometheus.Counter
+
+	mu       sync.Mutex
+	admitted map[admittedKey]prometheus.Counter
+}
+
+type admittedKey struct {
+	tenant  string
+	noReply bool
+}
+
+// sampleEvery is how many decisions there are to one that is timed: reading the
+// clock and the histogram would cost as much as the decision.
+const sampleEvery = 16
+
+func newMetrics(reg prometheus.Registerer, label func(string) string) *metrics {
+	f := promauto.With(reg)
+	return &metrics{
+		label: label,
+		messages: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "flowgate_ingress_messages_total",
+			Help: "Messages decided at the front door. transport nats_no_reply: published without a reply subject, so nobody was told.",
+		}, []string{"tenant", "transport", "result", "reason", "scope", "enforced"}),
+		decision: f.NewHistogram(prometheus.HistogramOpts{
+			Name:                            "flowgate_ingress_decision_seconds",
+			Help:                            "Time to decide on a message and forward or refuse it; one in 16 is timed.",
+			Buckets:                         []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 1e-3, 1e-2, 1e-1},
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  100,
+			NativeHistogramMinResetDuration: time.Hour,
+		}),
+		muted: f.NewCounter(prometheus.CounterOpts{
+			Name: "flowgate_ingress_muted_total",
+			Help: "Messages dropped unanswered: their reply subject would have borrowed the gateway's rights.",
+		}),
+		unconfirmed: f.NewCounter(prometheus.CounterOpts{
+			Name: "flowgate_ingress_unconfirmed_total",
+			Help: "Forwarded messages that the broker did not confirm in time, answered as overloaded.",
+		}),
+		unstored: f.NewCounter(prometheus.CounterOpts{
+			Name: "flowgate_ingress_unstored_total",
+			Help: "Forwarded messages that the stream did not store: duplicates, or refused by the broker's own limits.",
+		}),
+		admitted: map[admittedKey]prometheus.Counter{},
+	}
+}
+
+func (m *metrics) queued(reg prometheus.Registerer, read func() float64) {
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "flowgate_ingress_queue_messages",
+		Help: "Messages received and not yet decided.",
+	}, read)
+}
+
+func transport(noReply bool) string {
+	if noReply {
+		return "nats_no_reply"
+	}
+	return "nats"
+}
+
+func (m *metrics) admit(tenant string, noReply bool) {
+	key := admittedKey{m.label(tenant), noReply}
+	m.mu.Lock()
+	c := m.admitted[key]
+	if c == nil {
+		c = m.messages.WithLabelValues(key.tenant, transport(noReply), "admitted", "", "", "true")
+		m.admitted[key] = c
+	}
+	m.mu.Unlock()
+	c.Inc()
+}
+
+func (m *metrics) refuse(tenant string, noReply bool, r *Refusal) {
+	if tenant != "" {
+		tenant = m.label(tenant)
+	}
+	m.messages.WithLabelValues(tenant, transport(noReply), "refused", string(r.Reason), r.Scope, "true").Inc()
+}
+
+func (m *metrics) decided(ns int64) {
+	if m.sampled.Add(1)%sampleEvery == 0 {
+		m.decision.Observe(float64(ns) / 1e9)
+	}
+}

@@ -1,0 +1,267 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The front door's own bounds: what was received and not yet decided.
+const (
+	queueMessages = 1 << 15
+	queueBytes    = 64 << 20
+	sweepEvery    = 100 * time.Millisecond
+	// overloadWait is the hint when the gateway or the broker cannot keep up.
+	overloadWait = time.Second
+)
+
+// Deps are what the NATS front door works with.
+type Deps struct {
+	// Receive takes the producers' messages and answers them; Forward carries
+	// the admitted ones. Apart, so that refusing goes on when forwarding stalls.
+	Receive, Forward *nats.Conn
+
+	Limits       Limits
+	Backpressure Backpressure
+	// Confirmed is told how many forwarded messages went through the stream, and
+	// the stream's last sequence at that moment; it may be nil.
+	Confirmed func(forwarded, lastSeq uint64)
+
+	// Name is the gateway's subject space and queue group, Stream the backlog
+	// stream, Backlog its subject prefix; neither ends in a dot.
+	Name, Stream, Backlog string
+	// StoredCanary: the stream has replicas.
+	StoredCanary bool
+
+	// Clock reads monotonic nanoseconds.
+	Clock func() int64
+	// TenantLabel bounds the tenants that metrics name; nil: all.
+	TenantLabel func(tenant string) string
+	Registerer  prometheus.Registerer
+	Logger      *slog.Logger
+}
+
+// NATS is the front door for NATS producers.
+type NATS struct {
+	deps     Deps
+	door     Door
+	queue    *queue
+	forward  *Forwarder
+	metrics  *metrics
+	log      *slog.Logger
+	draining atomic.Bool
+}
+
+// New makes the NATS front door; nothing starts before Run.
+func New(cfg Config, deps Deps) (*NATS, error) {
+	if deps.TenantLabel == nil {
+		deps.TenantLabel = func(t string) string { return t }
+	}
+	n := &NATS{
+		deps:    deps,
+		queue:   newQueue(queueMessages, queueBytes),
+		metrics: newMetrics(deps.Registerer, deps.TenantLabel),
+		log:     deps.Logger.With("component", "ingress"),
+	}
+	n.door = Door{
+		prefix: cfg.Prefix + ".", ingress: cfg.Prefix,
+		backlog: deps.Backlog + ".", own: deps.Name,
+		maxPayload: int(cfg.MaxPayload),
+		tenants:    cfg.Tenants,
+		limits:     deps.Limits, pressure: deps.Backpressure,
+		shut: n.shut,
+	}
+	n.forward = newForwarder(deps.Forward, deps.Backlog+".", deps.StoredCanary, deps.Clock, n.unanswered, n.confirmed())
+	n.metrics.queued(deps.Registerer, func() float64 { return float64(n.queue.len()) })
+	return n, nil
+}
+
+// confirmed wraps the callback with the count of what the stream did not store:
+// a duplicate, or a message refused by the broker's own limits.
+func (n *NATS) confirmed() func(forwarded, lastSeq uint64) {
+	var f0, l0 uint64
+	return func(forwarded, lastSeq uint64) {
+		if l0 > 0 && forwarded-f0 > lastSeq-l0 {
+			n.metrics.unstored.Add(float64(forwarded - f0 - (lastSeq - l0)))
+		}
+		f0, l0 = forwarded, lastSeq
+		if n.deps.Confirmed != nil {
+			n.deps.Confirmed(forwarded, lastSeq)
+		}
+	}
+}
+
+// Drain has every further message refused with reason draining.
+func (n *NATS) Drain() { n.draining.Store(true) }
+
+// Silent reports whether the broker does not confirm what is forwarded.
+func (n *NATS) Silent() bool { return n.forward.silent.Load() }
+
+func (n *NATS) shut() *Refusal {
+	if n.draining.Load() {
+		return &Refusal{Reason: Draining, Text: "this gateway is shutting down", Wait: 0}
+	}
+	if n.forward.silent.Load() {
+		return &Refusal{Reason: Overloaded, Text: "the broker does not confirm", Wait: overloadWait}
+	}
+	return nil
+}
+
+// Run takes messages until ctx ends; then it works off what it received and
+// waits for the broker to confirm, so that every producer has its answer. It
+// fails if the connection is closed for good.
+func (n *NATS) Run(ctx context.Context) error {
+	closed := n.deps.Receive.StatusChanged(nats.CLOSED)
+	defer n.deps.Receive.RemoveStatusListener(closed)
+	closedForward := n.deps.Forward.StatusChanged(nats.CLOSED)
+	defer n.deps.Forward.RemoveStatusListener(closedForward)
+
+	if err := n.forward.listen(); err != nil {
+		return err
+	}
+	sub, err := n.deps.Receive.QueueSubscribe(n.door.prefix+">", n.deps.Name, n.receive)
+	if err != nil {
+		return fmt.Errorf("ingress: subscribe to %s>: %w", n.door.prefix, err)
+	}
+	// The library must never drop: the bound is our queue's, which answers.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return fmt.Errorf("ingress: lift the client's pending limits: %w", err)
+	}
+
+	var background, worker sync.WaitGroup
+	run, stop := context.WithCancel(context.Background())
+	background.Go(func() { n.forward.watch(run) })
+	background.Go(func() { n.sweep(run) })
+	worker.Go(n.work)
+
+	select {
+	case <-ctx.Done():
+	case <-closed:
+		err = errors.New("ingress: the NATS connection was closed for good")
+	case <-closedForward:
+		err = errors.New("ingress: the forwarding connection was closed for good")
+	}
+	n.draining.Store(true)
+	_ = sub.Unsubscribe()
+	if err == nil {
+		_ = n.deps.Receive.FlushTimeout(time.Second) // what was under way is in our hands after this
+	}
+	n.queue.close()
+	worker.Wait()
+	n.settle()
+	stop()
+	background.Wait()
+	_ = n.deps.Receive.FlushTimeout(time.Second)
+	return err
+}
+
+// settle waits until all that was forwarded is confirmed or answered for; the
+// watch gives up on each message by itself, so the wait is bounded.
+func (n *NATS) settle() {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !n.forward.settled() {
+		<-tick.C
+	}
+}
+
+// receive runs on the subscription's goroutine and must not block.
+func (n *NATS) receive(m *nats.Msg) {
+	in := incoming{m, n.deps.Clock()}
+	if !n.queue.push(in) {
+		n.refuse(in, "", &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
+	}
+}
+
+func (n *NATS) work() {
+	for {
+		in, ok := n.queue.pop()
+		if !ok {
+			return
+		}
+		n.handle(in)
+	}
+}
+
+func (n *NATS) handle(in incoming) {
+	now := n.deps.Clock()
+	m := in.msg
+	if n.door.mute(m.Reply) {
+		n.metrics.muted.Inc()
+		return
+	}
+	reply := m.Reply
+	v := n.door.decide(m, now, time.Now)
+	if v.refused == nil {
+		err := n.forward.forward(v.out, in.at)
+		if !errors.Is(err, errUnconfirmed) {
+			n.deps.Backpressure.Enter()
+		}
+		if err != nil {
+			n.log.Debug("forwarding failed", "error", err)
+			v.refused = &Refusal{Reason: Overloaded, Text: "the broker does not keep up", Wait: overloadWait}
+		}
+	}
+	if v.refused != nil {
+		n.refuse(in, v.tenant, v.refused)
+	} else {
+		n.metrics.admit(v.tenant, reply == "")
+	}
+	n.metrics.decided(n.deps.Clock() - now)
+}
+
+// refuse answers and counts; the worker, the sweeper and the subscription call it.
+func (n *NATS) refuse(in incoming, tenant string, r *Refusal) {
+	reply := in.msg.Reply
+	if n.door.mute(reply) {
+		n.metrics.muted.Inc()
+		return
+	}
+	n.metrics.refuse(tenant, reply == "", r)
+	if reply != "" {
+		n.answer(reply, r)
+	}
+}
+
+// unanswered stands in for a broker that does not answer.
+func (n *NATS) unanswered(reply string) {
+	n.metrics.unconfirmed.Inc()
+	if reply != "" {
+		n.answer(reply, &Refusal{Reason: Overloaded, Text: "the broker did not confirm; the message may be stored", Wait: overloadWait})
+	}
+}
+
+func (n *NATS) answer(reply string, r *Refusal) {
+	// A failure means that the connection is gone, and the producer's with it.
+	if err := n.deps.Receive.PublishMsg(r.Message(reply, n.deps.Stream)); err != nil {
+		n.log.Debug("NAK not sent", "error", err)
+	}
+}
+
+// sweep answers for messages that waited too long in the queue because the
+// worker is stuck.
+func (n *NATS) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for {
+			in, ok := n.queue.popBefore(n.deps.Clock() - int64(patience-2*sweepEvery))
+			if !ok {
+				break
+			}
+			n.refuse(in, "", &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package shaper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Audit is what the stream itself says, compared with the index each second.
+type Audit struct {
+	// At is when the last successful look was; a failed one leaves all as it was.
+	At time.Time
+	// Messages and Bytes are the stream's own counts, LastSeq its last sequence.
+	Messages, Bytes, LastSeq uint64
+	// Pending is how many of them the consumer has not handed out.
+	Pending uint64
+	// Difference is how many messages the index and the stream disagree by, after
+	// what is under way is taken off.
+	Difference int64
+
+	stableSince time.Time // nothing pending on the server since then
+	doubts      int       // looks in a row that found a difference
+}
+
+const (
+	auditEvery = time.Second
+	// doubtful is after how many looks a difference is believed.
+	doubtful = 3
+	// missing is for how long the stream may be gone before Run fails.
+	missing = 5 * time.Second
+)
+
+// Audit gives the last comparison with the stream.
+func (s *Shaper) Audit() Audit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.audit
+}
+
+// ErrStreamGone ends Run when the backlog stream was deleted or replaced.
+var ErrStreamGone = errors.New("the backlog stream is gone")
+
+// watchStream compares the index with the stream and repairs it. It fails if the
+// stream was deleted or another one took its name: sequences mean nothing then,
+// and only a new start can tell what is there.
+func (s *Shaper) watchStream(ctx context.Context) error {
+	js, err := jetstream.New(s.deps.NATS)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(auditEvery)
+	defer tick.Stop()
+	var goneSince time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := s.look(ctx, js)
+		switch {
+		case err == nil:
+			goneSince = time.Time{}
+		case errors.Is(err, ErrStreamGone):
+			return err
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			if goneSince.IsZero() {
+				goneSince = time.Now()
+				s.log.Error("the backlog stream is gone", "stream", s.deps.Stream)
+			}
+			if time.Since(goneSince) >= missing {
+				return fmt.Errorf("%w: %s was deleted under the gateway; start it again to make a new one", ErrStreamGone, s.deps.Stream)
+			}
+		case ctx.Err() == nil:
+			s.log.Debug("stream not read", "error", err)
+		}
+		s.acks.nudge()
+	}
+}
+
+// look makes one comparison.
+func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
+	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	before := s.held()
+	stream, err := js.Stream(bounded, s.deps.Stream)
+	if err != nil {
+		return err
+	}
+	info := stream.CachedInfo()
+	if !s.deps.Created.IsZero() && !info.Created.Equal(s.deps.Created) {
+		return fmt.Errorf("%w: another stream %s, made at %s, took its place; start the gateway again", ErrStreamGone, s.deps.Stream, info.Created)
+	}
+	consumer, err := stream.Consumer(bounded, s.deps.Consumer)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		s.reset("the consumer was deleted")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	after := s.held()
+	c := consumer.CachedInfo()
+
+	now := time.Now()
+	s.mu.Lock()
+	a := &s.audit
+	a.At = now
+	a.Messages, a.Bytes, a.LastSeq = info.State.Msgs, info.State.Bytes, info.State.LastSeq
+	a.Pending = c.NumPending
+	switch {
+	case c.NumPending > 0:
+		a.stableSince = time.Time{}
+	case a.stableSince.IsZero():
+		a.stableSince = now
+	}
+	stable := !a.stableSince.IsZero() && now.Sub(a.stableSince) >= auditEvery
+	// What the index and the unconfirmed acks hold, at the least and at the most,
+	// against what the stream holds.
+	least, most := min(before, after), max(before, after)
+	messages := int64(info.State.Msgs)
+	a.Difference = 0
+	if messages < least {
+		a.Difference = least - messages
+	} else if messages > most && stable {
+		a.Difference = most - messages
+	}
+	if a.Difference == 0 {
+		a.doubts = 0
+	} else {
+		a.doubts++
+	}
+	doubt := a.doubts >= doubtful
+	if doubt {
+		a.doubts = 0
+	}
+	gen, caughtUp := s.gen, stable && s.maxSeen < info.State.LastSeq
+	var pruned []*message
+	if stable {
+		pruned = s.index.prune(func(m *message) bool { return m.gen == gen })
+	}
+	s.mu.Unlock()
+
+	if stable {
+		s.acks.allHandedOut()
+	}
+	if caughtUp {
+		s.deps.Backlog.CaughtUp(info.State.LastSeq)
+	}
+	if len(pruned) > 0 {
+		s.log.Warn("messages were deleted from the stream under the gateway", "messages", len(pruned))
+		s.tell()
+	}
+	if doubt {
+		s.reset("the index and the stream disagree")
+	}
+	return nil
+}
+
+// held is how many messages the index has, and those done whose ack is not
+// confirmed.
+func (s *Shaper) held() int64 {
+	s.mu.Lock()
+	n := s.index.len()
+	s.mu.Unlock()
+	return int64(n + s.acks.len())
+}
+
+// Oldest is when the broker stored the oldest message of the index; ok is false
+// if there is none.
+func (s *Shaper) Oldest() (at time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ns, ok := s.index.oldest()
+	return time.Unix(0, ns), ok
+}

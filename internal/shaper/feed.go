@@ -1,0 +1,204 @@
+package shaper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// How the feed reads ahead. Taking the backlog in costs as much as taking it at
+// the front door: at full speed it would halve what producers can publish
+// (measured: 0.47 of raw JetStream against 0.94 without it). So while the front
+// door is busy and the shaper has work, the feed takes a chunk at a time with a
+// pause, 20,000 messages a second at most; depth stays exact meanwhile, and what
+// is not read waits in the stream. Otherwise it runs free.
+const (
+	feedChunk = 256
+	feedPause = 12 * time.Millisecond
+	busyDoor  = 10_000 // messages a second at the front door
+	pullAhead = 2 * feedChunk
+	// fastPull is how many messages a pull asks for when the feed runs free.
+	fastPull = 4096
+)
+
+// feed takes the backlog into the index. After each fault it resets the consumer
+// and begins anew.
+func (s *Shaper) feed(ctx context.Context) error {
+	pause := retryPause
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := s.feedOnce(ctx)
+		if ctx.Err() != nil || s.deps.NATS.IsClosed() {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			pause = retryPause
+		}
+		s.log.Warn("feed begins anew", "reason", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, maxRetryPause)
+		if err := s.deps.Restore(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("consumer not restored", "error", err)
+		}
+	}
+	if ctx.Err() == nil {
+		return errors.New("shaper: the NATS connection was closed for good")
+	}
+	return nil
+}
+
+const (
+	retryPause    = 50 * time.Millisecond
+	maxRetryPause = 5 * time.Second
+	// maxParked bounds a due time that comes from before a restart.
+	maxParked = 5 * time.Minute
+)
+
+// feedOnce resets the consumer and reads it until something is wrong.
+func (s *Shaper) feedOnce(ctx context.Context) error {
+	js, err := jetstream.New(s.deps.NATS)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	consumer, err := js.Consumer(bounded, s.deps.Stream, s.deps.Consumer)
+	if err != nil {
+		return fmt.Errorf("consumer %s of %s: %w", s.deps.Consumer, s.deps.Stream, err)
+	}
+	if _, err := js.ResetConsumer(bounded, s.deps.Stream, s.deps.Consumer); err != nil {
+		return fmt.Errorf("reset consumer %s of %s: %w", s.deps.Consumer, s.deps.Stream, err)
+	}
+	s.mu.Lock()
+	s.gen++
+	gen := s.gen
+	s.audit.stableSince = time.Time{}
+	s.mu.Unlock()
+	s.acks.reset(gen)
+
+	it, err := consumer.Messages(jetstream.PullMaxMessages(fastPull), jetstream.PullThresholdMessages(pullAhead))
+	if err != nil {
+		return err
+	}
+	defer it.Stop()
+	read, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer stop(nil)
+	watch.Go(func() {
+		select {
+		case reason := <-s.resync:
+			stop(errors.New(reason))
+		case <-read.Done():
+		}
+	})
+
+	forwarded, since := s.deps.Forwarded(), time.Now()
+	for n := 1; ; n++ {
+		msg, err := it.Next(jetstream.NextContext(read))
+		if err != nil {
+			if cause := context.Cause(read); cause != nil {
+				return cause
+			}
+			return fmt.Errorf("pull: %w", err)
+		}
+		if err := s.takeIn(msg, gen); err != nil {
+			s.log.Warn("message in the backlog stream not understood", "error", err)
+		}
+		if n%feedChunk == 0 {
+			f, now := s.deps.Forwarded(), time.Now()
+			if s.busy(f-forwarded, now.Sub(since)) {
+				select {
+				case <-read.Done():
+				case <-time.After(feedPause):
+				}
+			}
+			forwarded, since = f, now
+		}
+	}
+}
+
+// busy reports whether the front door took so many messages in the time that
+// reading on at full speed would slow it, while the shaper has work for a second.
+func (s *Shaper) busy(forwarded uint64, in time.Duration) bool {
+	s.mu.Lock()
+	work := s.index.nWaiting
+	s.mu.Unlock()
+	rate := s.cfg.Rate.PerSecond()
+	return float64(work) > max(1024, rate) && float64(forwarded) > busyDoor*in.Seconds()
+}
+
+// takeIn puts a message into the index, or gives one that is there its new
+// handle.
+func (s *Shaper) takeIn(msg jetstream.Msg, gen uint32) error {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return err
+	}
+	seq := meta.Sequence.Stream
+	if s.acks.again(seq, msg.Reply()) {
+		return nil
+	}
+	tail, ok := strings.CutPrefix(msg.Subject(), s.deps.Subjects+".")
+	if !ok || strings.HasPrefix(tail, "$") {
+		// A canary, which the stream keeps only if it has replicas.
+		_ = msg.Ack()
+		s.deps.Backlog.Skipped(seq)
+		return nil
+	}
+	s.mu.Lock()
+	if m := s.index.bySeq[seq]; m != nil {
+		m.ack, m.gen = msg.Reply(), gen
+		s.mu.Unlock()
+		return nil
+	}
+	tenant, topic, _ := strings.Cut(tail, ".")
+	m := &message{seq: seq, topic: topic, ack: msg.Reply(), at: meta.Timestamp.UnixNano(), gen: gen}
+	m.body, m.headers = pack(msg.Headers(), msg.Data())
+	if m.body == nil {
+		m.body = []byte{} // nil would say that it is not in memory
+	}
+	m.size = len(m.body)
+	if a, ok := s.saved[seq]; ok {
+		delete(s.saved, seq)
+		m.attempts, m.saved = a.Attempts, true
+		// A clock that was set back must not park it for long.
+		m.due = min(a.Due, s.deps.Clock()+int64(maxParked))
+	}
+	s.index.add(m, tenant)
+	s.maxSeen = max(s.maxSeen, seq)
+	first := s.index.nWaiting == 1 || m.due != 0
+	s.deps.Backlog.Seen(seq)
+	s.mu.Unlock()
+	if first {
+		s.poke()
+	}
+	return nil
+}
+
+// watchConnection has the consumer reset after every reconnect: what was handed
+// to the connection that broke stays pending on the server otherwise.
+func (s *Shaper) watchConnection(ctx context.Context) error {
+	events := s.deps.NATS.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer s.deps.NATS.RemoveStatusListener(events)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-events:
+			if !ok || e == nats.CLOSED {
+				return errors.New("shaper: the NATS connection was closed for good")
+			}
+			s.reset("reconnected to NATS")
+		}
+	}
+}

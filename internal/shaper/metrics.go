@@ -1,0 +1,36 @@
+package shaper
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	departures prometheus.Counter
+	lateness   prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	return &metrics{
+		departures: f.NewCounter(prometheus.CounterOpts{
+			Name: "flowgate_shaper_released_total",
+			Help: "Deliveries started, retries included.",
+		}),
+		lateness: f.NewHistogram(prometheus.HistogramOpts{
+			Name:                            "flowgate_shaper_lateness_seconds",
+			Help:                            "How long after its earliest moment a delivery started, while messages waited.",
+			Buckets:                         []float64{1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25, 1},
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  100,
+			NativeHistogramMinResetDuration: time.Hour,
+		}),
+	}
+}
+
+func (m *metrics) released(n int, lateness int64) {
+	m.departures.Add(float64(n))
+	m.lateness.Observe(float64(max(0, lateness)) / 1e9)
+}

@@ -1,0 +1,356 @@
+package shaper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/consumers"
+)
+
+// Outlet makes one attempt at a batch and says what happens to each message.
+type Outlet interface {
+	Attempt(ctx context.Context, batch []consumers.Delivery) []consumers.Outcome
+	// Ready claims the right to start a delivery; if the consumer is held back,
+	// it says for how long. Unready gives an unused claim back.
+	Ready(now time.Time) (wait time.Duration, ok bool)
+	Unready()
+}
+
+// Backlog is told what the outlet holds.
+type Backlog interface {
+	Seen(seq uint64)
+	Skipped(seq uint64)
+	Outlet(waiting, inFlight, delayed, finished uint64)
+	CaughtUp(lastSeq uint64)
+}
+
+// Lease is the right to deliver.
+type Lease interface{ Valid() bool }
+
+// Deps are what a Shaper works with.
+type Deps struct {
+	// NATS carries the pull requests, the messages and the acks.
+	NATS *nats.Conn
+	// Stream and Consumer are the names of the backlog stream and its durable;
+	// Subjects is the backlog's subject prefix without its last dot.
+	Stream, Consumer, Subjects string
+	// Restore makes the durable again if it was deleted.
+	Restore func(ctx context.Context) error
+	// Origin names messages without an id: "<stream>@<incarnation>".
+	Origin string
+	// Created is when the stream was made: another time is another stream.
+	Created time.Time
+	// State keeps the departure clock and the attempts; StateStream is its
+	// stream, from which what is over is removed.
+	State       jetstream.KeyValue
+	StateStream jetstream.Stream
+
+	Outlet  Outlet
+	Backlog Backlog
+	Lease   Lease
+	// Forwarded counts what the front door forwarded; the feed steps back while
+	// it is busy.
+	Forwarded func() uint64
+
+	// Concurrency is the most deliveries in flight, Batch the most messages of
+	// one delivery (0 is 1).
+	Concurrency, Batch int
+	// DrainTime bounds the wait for deliveries in flight when Run's context ends.
+	DrainTime time.Duration
+	// Clock reads monotonic nanoseconds, anchored to Unix time.
+	Clock      func() int64
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// ErrLeaseLost ends Run when another gateway may have taken over.
+var ErrLeaseLost = errors.New("shaper: the lease of this gateway's name is lost")
+
+// Shaper is the outlet's pace. One goroutine decides what leaves and when.
+type Shaper struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	clock   *algorithms.DepartureClock // owned by the dispatcher
+	acks    *acks
+	state   *stateKeeper
+	loader  *loader
+	jobs    chan []*message
+	wake    chan struct{}
+	resync  chan string // asks for a reset of the consumer, with the reason
+
+	mu       sync.Mutex // guards all below
+	index    *index
+	saved    map[uint64]attempts // of messages not seen yet
+	gen      uint32
+	maxSeen  uint64
+	finished uint64 // since the backlog was told
+	audit    Audit
+}
+
+// New makes a Shaper; nothing starts before Run.
+func New(cfg Config, deps Deps) (*Shaper, error) {
+	clock, err := algorithms.NewDepartureClock(cfg.Rate, cfg.Tolerance)
+	if err != nil {
+		return nil, fmt.Errorf("shaper: FLOWGATE_SHAPER_RATE: %w", err)
+	}
+	deps.Batch = max(1, deps.Batch)
+	s := &Shaper{
+		cfg: cfg, deps: deps, clock: clock,
+		log:    deps.Logger.With("component", "shaper"),
+		index:  newIndex(int64(cfg.Memory)),
+		jobs:   make(chan []*message, deps.Concurrency),
+		wake:   make(chan struct{}, 1),
+		resync: make(chan string, 1),
+	}
+	s.acks = newAcks(deps.NATS)
+	s.state = newStateKeeper(deps.State, deps.StateStream, s.log)
+	s.loader = newLoader(s)
+	s.metrics = newMetrics(deps.Registerer)
+	return s, nil
+}
+
+// Run meters until ctx ends; then it finishes what is in flight, within the
+// drain time, and leaves the rest to the stream. It fails if the stream is gone
+// or the lease is lost.
+func (s *Shaper) Run(ctx context.Context) error {
+	saved, departure, err := s.state.load(ctx)
+	if err != nil {
+		return err
+	}
+	s.saved = saved
+	s.clock.Restore(departure, s.deps.Clock(), uint64(s.deps.Batch))
+	if err := s.acks.listen(); err != nil {
+		return err
+	}
+
+	run, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	// Deliveries outlive ctx: they get the drain time.
+	deliver, cut := context.WithCancel(context.Background())
+	defer cut()
+	keep, stopKeeping := context.WithCancel(context.Background())
+	defer stopKeeping()
+
+	var loops, workers, keeper sync.WaitGroup
+	loop := func(f func(context.Context) error) {
+		loops.Go(func() {
+			if err := f(run); err != nil {
+				fail(err)
+			}
+		})
+	}
+	loop(s.feed)
+	loop(s.watchConnection)
+	loop(s.watchStream)
+	loop(s.dispatch)
+	for range loaders {
+		loop(s.loader.run)
+	}
+	keeper.Go(func() { s.state.run(keep) })
+	for range s.deps.Concurrency {
+		workers.Go(func() { s.deliver(deliver) })
+	}
+
+	<-run.Done()
+	loops.Wait()
+	close(s.jobs) // the dispatcher is gone
+	timer := time.AfterFunc(s.deps.DrainTime, cut)
+	workers.Wait()
+	timer.Stop()
+	s.acks.settle(time.Second)
+	s.state.depart(s.clock.Next(), true)
+	stopKeeping()
+	keeper.Wait()
+	if cause := context.Cause(run); ctx.Err() == nil {
+		return cause
+	}
+	return nil
+}
+
+// dispatch lets deliveries go, one decision after the other.
+func (s *Shaper) dispatch(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait, err := s.step()
+		if err != nil {
+			return err
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// idle is how long the dispatcher sleeps when only an event can change anything.
+const idle = time.Hour
+
+// step starts all the deliveries that may start now and returns how long to wait
+// for the next, unless something happens before.
+func (s *Shaper) step() (time.Duration, error) {
+	for {
+		now := s.deps.Clock()
+		s.mu.Lock()
+		s.index.promote(now)
+		s.index.unloadedAhead(s.ahead(), s.loader.request)
+		free := s.index.nInFlight < s.deps.Concurrency*s.deps.Batch && len(s.jobs) < cap(s.jobs)
+		ready := s.index.nWaiting > 0
+		due, delayed := s.index.nextDue()
+		s.mu.Unlock()
+		if !free {
+			return idle, nil
+		}
+		if !ready {
+			if delayed {
+				return time.Duration(due - now), nil
+			}
+			return idle, nil
+		}
+		if wait := s.clock.Wait(now); wait > 0 {
+			return min(wait, idle), nil
+		}
+		wait, ok := s.deps.Outlet.Ready(time.Unix(0, now))
+		if !ok {
+			return min(max(wait, time.Millisecond), idle), nil
+		}
+		started, err := s.start()
+		if err != nil {
+			return 0, err
+		}
+		if !started {
+			s.deps.Outlet.Unready()
+			return idle, nil // all that wait are being read; the loader wakes us
+		}
+	}
+}
+
+// start takes the next batch and sends it off at the departure clock's reading.
+func (s *Shaper) start() (bool, error) {
+	s.mu.Lock()
+	var batch []*message
+	for len(batch) < s.deps.Batch {
+		m := s.index.take()
+		if m == nil {
+			break
+		}
+		batch = append(batch, m)
+	}
+	s.mu.Unlock()
+	if len(batch) == 0 {
+		return false, nil
+	}
+	if !s.deps.Lease.Valid() {
+		return false, ErrLeaseLost
+	}
+	scheduled := s.clock.Next()
+	now := s.deps.Clock()
+	// The clock only moves on from the Wait that let us in.
+	s.clock.Depart(now, uint64(len(batch)))
+	for _, m := range batch {
+		m.due = now // in flight it is the departure
+	}
+	s.metrics.released(len(batch), now-scheduled)
+	s.state.depart(s.clock.Next(), false)
+	s.tell()
+	s.jobs <- batch // has room: one a worker
+	return true, nil
+}
+
+// ahead is how many of the messages next in turn should have their bodies in
+// memory.
+func (s *Shaper) ahead() int { return 8 + 4*s.deps.Batch*s.deps.Concurrency }
+
+// deliver is a worker: it makes attempts until there are no more jobs.
+func (s *Shaper) deliver(ctx context.Context) {
+	for batch := range s.jobs {
+		deliveries := make([]consumers.Delivery, len(batch))
+		for i, m := range batch {
+			deliveries[i] = m.delivery(s.deps.Origin, m.due)
+		}
+		outcomes := s.deps.Outlet.Attempt(ctx, deliveries)
+		s.finish(batch, outcomes)
+	}
+}
+
+// finish does what the outcomes say.
+func (s *Shaper) finish(batch []*message, outcomes []consumers.Outcome) {
+	now := s.deps.Clock()
+	for i, m := range batch {
+		o := outcomes[i]
+		if o.Action == consumers.Ack {
+			// Before the index forgets it, so that it is never neither there
+			// nor done.
+			s.ack(m)
+			if m.saved {
+				s.state.forget(m.seq)
+			}
+			continue
+		}
+		if o.Counted {
+			m.attempts++
+			m.saved = true
+			s.state.save(m.seq, attempts{Attempts: m.attempts, Due: now + int64(o.Delay)})
+		}
+	}
+	s.mu.Lock()
+	for i, m := range batch {
+		if o := outcomes[i]; o.Action == consumers.Ack {
+			s.index.done(m)
+			s.finished++
+		} else {
+			s.index.later(m, now+int64(min(o.Delay, math.MaxInt64/4)))
+		}
+	}
+	s.mu.Unlock()
+	s.tell()
+	s.poke()
+}
+
+// ack acknowledges a message that is in flight; the feed may be giving it a new
+// handle.
+func (s *Shaper) ack(m *message) {
+	s.mu.Lock()
+	handle, gen := m.ack, m.gen
+	s.mu.Unlock()
+	s.acks.done(m.seq, handle, gen)
+}
+
+// tell brings the backlog's count up to date.
+func (s *Shaper) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deps.Backlog.Outlet(uint64(s.index.nWaiting), uint64(s.index.nInFlight), uint64(len(s.index.delays)), s.finished)
+	s.finished = 0
+}
+
+// poke wakes the dispatcher.
+func (s *Shaper) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// reset asks the feed to reset the consumer.
+func (s *Shaper) reset(reason string) {
+	select {
+	case s.resync <- reason:
+	default:
+	}
+}

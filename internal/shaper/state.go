@@ -1,0 +1,196 @@
+package shaper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
+)
+
+// The keys of the state bucket.
+const (
+	departureKey = "departure"
+	retryPrefix  = "retry."
+)
+
+// departure is the departure clock, kept so that a restart does not begin with a
+// burst.
+type departure struct {
+	V    int   `json:"v"`
+	Next int64 `json:"next"` // Unix ns of the earliest next departure
+}
+
+// attempts is what a message that failed has behind it. The server's delivery
+// counts begin anew at each reset, so these are ours, from the second attempt on.
+type attempts struct {
+	V        int   `json:"v"`
+	Attempts int   `json:"attempts"`
+	Due      int64 `json:"due"` // Unix ns
+}
+
+// departEvery is how often the departure clock is written: a restart behaves as
+// if a delivery had just left anyway.
+const departEvery = time.Second
+
+// stateKeeper writes the state bucket, off the message path: changes to the same
+// key are merged while the one before is being written.
+type stateKeeper struct {
+	kv     jetstream.KeyValue
+	stream jetstream.Stream
+	log    *slog.Logger
+	wake   chan struct{}
+
+	mu       sync.Mutex
+	changes  map[string][]byte // nil: remove
+	departed time.Time
+}
+
+func newStateKeeper(kv jetstream.KeyValue, stream jetstream.Stream, log *slog.Logger) *stateKeeper {
+	return &stateKeeper{kv: kv, stream: stream, log: log, wake: make(chan struct{}, 1), changes: map[string][]byte{}}
+}
+
+// load reads what a predecessor left: attempts by sequence, and the departure
+// clock's next instant (0 if there is none).
+func (k *stateKeeper) load(ctx context.Context) (map[uint64]attempts, int64, error) {
+	saved := map[uint64]attempts{}
+	var d departure
+	if e, err := k.kv.Get(ctx, departureKey); err == nil {
+		if err := json.Unmarshal(e.Value(), &d); err != nil {
+			k.log.Warn("departure state not understood; the clock begins anew", "error", err)
+		}
+	} else if !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, 0, fmt.Errorf("shaper: read %s from bucket %s: %w", departureKey, k.kv.Bucket(), err)
+	}
+	w, err := k.kv.Watch(ctx, retryPrefix+"*", jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, 0, fmt.Errorf("shaper: read %s* from bucket %s: %w", retryPrefix, k.kv.Bucket(), err)
+	}
+	defer func() { _ = w.Stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		case e, ok := <-w.Updates():
+			if !ok || e == nil {
+				return saved, d.Next, nil
+			}
+			var a attempts
+			seq, err := strconv.ParseUint(strings.TrimPrefix(e.Key(), retryPrefix), 10, 64)
+			if err == nil {
+				err = json.Unmarshal(e.Value(), &a)
+			}
+			if err != nil {
+				k.log.Warn("attempts not understood", "key", e.Key(), "error", err)
+				continue
+			}
+			saved[seq] = a
+		}
+	}
+}
+
+// depart notes the departure clock's next instant; it is written each second, or
+// now.
+func (k *stateKeeper) depart(next int64, now bool) {
+	k.mu.Lock()
+	at := time.Now()
+	if !now && at.Sub(k.departed) < departEvery {
+		k.mu.Unlock()
+		return
+	}
+	k.departed = at
+	k.mu.Unlock()
+	k.put(departureKey, departure{V: 1, Next: next})
+}
+
+func (k *stateKeeper) save(seq uint64, a attempts) {
+	a.V = 1
+	k.put(retryPrefix+formatSeq(seq), a)
+}
+
+func (k *stateKeeper) forget(seq uint64) { k.change(retryPrefix+formatSeq(seq), nil) }
+
+func (k *stateKeeper) put(key string, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // of our own structs
+	}
+	k.change(key, b)
+}
+
+func (k *stateKeeper) change(key string, value []byte) {
+	k.mu.Lock()
+	k.changes[key] = value
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes changes until ctx ends, and then what is left.
+func (k *stateKeeper) run(ctx context.Context) {
+	complain := rate.Sometimes{Interval: 10 * time.Second}
+	for {
+		select {
+		case <-ctx.Done():
+			k.flush(&complain)
+			return
+		case <-k.wake:
+			if !k.flush(&complain) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Second):
+				}
+			}
+		}
+	}
+}
+
+// flush writes what has changed; what fails is kept, unless it changed again.
+func (k *stateKeeper) flush(complain *rate.Sometimes) bool {
+	k.mu.Lock()
+	changes := k.changes
+	k.changes = map[string][]byte{}
+	k.mu.Unlock()
+	ok := true
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for key, value := range changes {
+		err := k.write(ctx, key, value)
+		if err == nil {
+			continue
+		}
+		ok = false
+		complain.Do(func() { k.log.Warn("state not written; tried again", "key", key, "error", err) })
+		k.mu.Lock()
+		if _, newer := k.changes[key]; !newer {
+			k.changes[key] = value
+		}
+		k.mu.Unlock()
+	}
+	if !ok {
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+	return ok
+}
+
+// write removes a key for good when its value is nil: a delete marker a message
+// would stay for ever.
+func (k *stateKeeper) write(ctx context.Context, key string, value []byte) error {
+	if value == nil {
+		return k.stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+k.kv.Bucket()+"."+key))
+	}
+	_, err := k.kv.Put(ctx, key, value)
+	return err
+}
