@@ -213,3 +213,11 @@ func (p *Postgres) Close() error {
 	p.pool.Close()
 	return nil
 }
+
+// Ping connects, to tell whether the database can be reached.
+func (p *Postgres) Ping(ctx context.Context) error {
+	if err := p.pool.Ping(ctx); err != nil {
+		return fmt.Errorf("postgres: connect: %w", err)
+	}
+	return nil
+}

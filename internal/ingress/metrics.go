@@ -7,12 +7,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
 )
 
 // metrics counts decisions. Counters of admitted messages are kept by tenant
 // label, so that the path of a message looks up one map of bounded size.
 type metrics struct {
 	label    func(string) string
+	known    func(string) string
 	messages *prometheus.CounterVec
 	decision prometheus.Histogram
 	sampled  atomic.Uint32
@@ -21,6 +24,7 @@ type metrics struct {
 
 	mu       sync.Mutex
 	admitted map[admittedKey]prometheus.Counter
+	refused  *algorithms.Meter
 }
 
 type admittedKey struct {
@@ -32,10 +36,10 @@ type admittedKey struct {
 // clock and the histogram would cost as much as the decision.
 const sampleEvery = 16
 
-func newMetrics(reg prometheus.Registerer, label func(string) string) *metrics {
+func newMetrics(reg prometheus.Registerer, label, known func(string) string) *metrics {
 	f := promauto.With(reg)
 	return &metrics{
-		label: label,
+		label: label, known: known,
 		messages: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "flowgate_ingress_messages_total",
 			Help: "Messages decided at the front door. transport nats_no_reply: published without a reply subject, so nobody was told.",
@@ -61,6 +65,7 @@ func newMetrics(reg prometheus.Registerer, label func(string) string) *metrics {
 			Help: "Forwarded messages that the stream did not store: duplicates, or refused by the broker's own limits.",
 		}),
 		admitted: map[admittedKey]prometheus.Counter{},
+		refused:  algorithms.NewMeter(5*time.Second, 10),
 	}
 }
 
@@ -90,11 +95,22 @@ func (m *metrics) admit(tenant string, noReply bool) {
 	c.Inc()
 }
 
-func (m *metrics) refuse(tenant string, noReply bool, r *Refusal) {
+// refuse counts a refusal at the instant now. An unknown tenant gets no label of
+// its own for it: anyone can make up names.
+func (m *metrics) refuse(tenant string, noReply bool, r *Refusal, now int64) {
 	if tenant != "" {
-		tenant = m.label(tenant)
+		tenant = m.known(tenant)
 	}
 	m.messages.WithLabelValues(tenant, transport(noReply), "refused", string(r.Reason), r.Scope, "true").Inc()
+	m.mu.Lock()
+	m.refused.Add(now, 1)
+	m.mu.Unlock()
+}
+
+func (m *metrics) refusedRate(now int64) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.refused.PerSecond(now)
 }
 
 func (m *metrics) decided(ns int64) {

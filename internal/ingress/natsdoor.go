@@ -42,10 +42,11 @@ type Deps struct {
 
 	// Clock reads monotonic nanoseconds.
 	Clock func() int64
-	// TenantLabel bounds the tenants that metrics name; nil: all.
-	TenantLabel func(tenant string) string
-	Registerer  prometheus.Registerer
-	Logger      *slog.Logger
+	// TenantLabel bounds the tenants that metrics name; KnownTenant gives only
+	// labels that there are, for what was refused. nil: all.
+	TenantLabel, KnownTenant func(tenant string) string
+	Registerer               prometheus.Registerer
+	Logger                   *slog.Logger
 }
 
 // NATS is the front door for NATS producers.
@@ -61,13 +62,17 @@ type NATS struct {
 
 // New makes the NATS front door; nothing starts before Run.
 func New(cfg Config, deps Deps) (*NATS, error) {
+	all := func(t string) string { return t }
 	if deps.TenantLabel == nil {
-		deps.TenantLabel = func(t string) string { return t }
+		deps.TenantLabel = all
+	}
+	if deps.KnownTenant == nil {
+		deps.KnownTenant = all
 	}
 	n := &NATS{
 		deps:    deps,
 		queue:   newQueue(queueMessages, queueBytes),
-		metrics: newMetrics(deps.Registerer, deps.TenantLabel),
+		metrics: newMetrics(deps.Registerer, deps.TenantLabel, deps.KnownTenant),
 		log:     deps.Logger.With("component", "ingress"),
 	}
 	n.door = Door{
@@ -103,6 +108,12 @@ func (n *NATS) Drain() { n.draining.Store(true) }
 
 // Silent reports whether the broker does not confirm what is forwarded.
 func (n *NATS) Silent() bool { return n.forward.silent.Load() }
+
+// Forwarded is how many messages went to the broker so far.
+func (n *NATS) Forwarded() uint64 { return n.forward.sent.Load() }
+
+// RefusedRate is how many messages a second were refused over the last seconds.
+func (n *NATS) RefusedRate() float64 { return n.metrics.refusedRate(n.deps.Clock()) }
 
 func (n *NATS) shut() *Refusal {
 	if n.draining.Load() {
@@ -224,7 +235,7 @@ func (n *NATS) refuse(in incoming, tenant string, r *Refusal) {
 		n.metrics.muted.Inc()
 		return
 	}
-	n.metrics.refuse(tenant, reply == "", r)
+	n.metrics.refuse(tenant, reply == "", r, in.at)
 	if reply != "" {
 		n.answer(reply, r)
 	}

@@ -11,8 +11,9 @@ import (
 
 // Audit is what the stream itself says, compared with the index each second.
 type Audit struct {
-	// At is when the last successful look was; a failed one leaves all as it was.
-	At time.Time
+	// Tried is when the last look began, At when the last successful one did: one
+	// that fails leaves all the rest as it was.
+	Tried, At time.Time
 	// Messages and Bytes are the stream's own counts, LastSeq its last sequence.
 	Messages, Bytes, LastSeq uint64
 	// Pending is how many of them the consumer has not handed out.
@@ -55,11 +56,6 @@ func (s *Shaper) watchStream(ctx context.Context) error {
 	defer tick.Stop()
 	var goneSince time.Time
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
 		err := s.look(ctx, js)
 		switch {
 		case err == nil:
@@ -78,6 +74,11 @@ func (s *Shaper) watchStream(ctx context.Context) error {
 			s.log.Debug("stream not read", "error", err)
 		}
 		s.acks.nudge()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
 	}
 }
 
@@ -85,6 +86,9 @@ func (s *Shaper) watchStream(ctx context.Context) error {
 func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	s.mu.Lock()
+	s.audit.Tried = time.Now()
+	s.mu.Unlock()
 	before := s.held()
 	stream, err := js.Stream(bounded, s.deps.Stream)
 	if err != nil {

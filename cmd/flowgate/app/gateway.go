@@ -51,6 +51,7 @@ type gateway struct {
 	fail       context.CancelCauseFunc
 	front      sync.WaitGroup
 	outlet     sync.WaitGroup
+	back       sync.WaitGroup
 	stopDoor   context.CancelFunc
 	stopOutlet context.CancelFunc
 	cleanups   []cleanup

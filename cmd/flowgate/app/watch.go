@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
+)
+
+// watchEvery is how often the gateway looks for what only a look can find: dead
+// letters, and streams that capture the ingress.
+const watchEvery = 5 * time.Second
+
+func (g *gateway) watch(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		g.lookAround(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (g *gateway) lookAround(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, watchEvery)
+	defer cancel()
+	if info, err := g.assets.DLQ.Info(ctx); err == nil {
+		g.deadLetters.Store(info.State.Msgs)
+	}
+	name, err := broker.Capturing(ctx, g.js, g.cfg.Ingress.Prefix)
+	if err != nil {
+		return // the stream check of /readyz tells
+	}
+	if was := g.captured.Load(); name != "" && was == nil {
+		g.log.Error("a stream captures the ingress subjects: both it and the gateway answer producers", "stream", name)
+		g.captured.Store(&name)
+	} else if name == "" && was != nil {
+		g.log.Info("the ingress subjects are the gateway's alone again")
+		g.captured.Store(nil)
+	}
+}
+
+// newService makes the NATS micro service: `nats micro list|info|stats` show it.
+func (g *gateway) newService() (micro.Service, error) {
+	control := g.conns[0]
+	service, err := micro.AddService(control, micro.Config{
+		Name:        g.cfg.Name,
+		Version:     semver(g.version),
+		Description: "flowgate: backpressure gateway",
+		Metadata:    map[string]string{"replica": g.id, "ingress": g.cfg.Ingress.Prefix + ".>"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("NATS micro service: %w", err)
+	}
+	status := micro.HandlerFunc(func(r micro.Request) {
+		// The requester is gone if this fails.
+		_ = r.RespondJSON(g.status())
+	})
+	if err := service.AddEndpoint("status", status, micro.WithEndpointSubject(g.cfg.Name+".admin.status")); err != nil {
+		_ = service.Stop()
+		return nil, fmt.Errorf("NATS micro service: %w", err)
+	}
+	return service, nil
+}
+
+// semver makes a version that micro accepts.
+func semver(version string) string {
+	v := strings.TrimPrefix(version, "v")
+	if strings.Count(strings.SplitN(v, "-", 2)[0], ".") == 2 {
+		return v
+	}
+	return "0.0.0-dev"
+}

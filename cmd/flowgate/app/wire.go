@@ -1,0 +1,199 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
+	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/backpressure"
+	"github.com/flowgate/flowgate/internal/consumers"
+	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/shaper"
+)
+
+func brokerConfig(c settings.Config) broker.Config {
+	return broker.Config{
+		Name: c.Name, DataDir: c.DataDir,
+		URL: c.NATS.URL, Listen: c.NATS.Listen, ConfigFile: c.NATS.Config,
+		Creds: c.NATS.Creds, User: c.NATS.User, Password: c.NATS.Password, Token: c.NATS.Token,
+		TLSCA: c.NATS.TLSCA, TLSCert: c.NATS.TLSCert, TLSKey: c.NATS.TLSKey,
+		SyncAlways: c.NATS.SyncInterval.Always, SyncEvery: c.NATS.SyncInterval.Every,
+		MaxPayload: int(c.Ingress.MaxPayload),
+		Ingress:    c.Ingress.Prefix, Pressure: c.Names().Pressure,
+	}
+}
+
+func topology(c settings.Config) broker.Topology {
+	n := c.Names()
+	return broker.Topology{
+		Stream: n.Stream, DLQStream: n.DLQStream, StateBucket: n.StateBucket, Consumer: n.Consumer,
+		Backlog: n.Backlog, DLQ: n.DLQ, Ingress: c.Ingress.Prefix,
+		MaxMsgs: int64(c.Backpressure.Marks().Max), MaxBytes: int64(c.Backpressure.MaxBytes),
+		DedupWindow: c.Ingress.DedupWindow, Replicas: c.NATS.Replicas,
+		DLQMaxBytes: int64(c.DLQ.MaxBytes), DLQMaxAge: c.DLQ.MaxAge,
+	}
+}
+
+// Check tests the NATS that cfg names without starting a gateway.
+func Check(ctx context.Context, opts Options) ([]broker.Finding, error) {
+	b, err := broker.Start(ctx, brokerConfig(opts.Config), opts.Logger)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = b.Close(ctx) }()
+	findings := b.CheckOnline(ctx, topology(opts.Config))
+	d, err := consumers.Open(ctx, opts.Config.Consumer, opts.Config.DataDir, nil, opts.Logger)
+	if err == nil {
+		if p, ok := d.(interface{ Ping(context.Context) error }); ok {
+			err = p.Ping(ctx)
+		}
+		_ = d.Close()
+	}
+	return append(findings, broker.Finding{Name: "consumer", Detail: settings.MaskURL(opts.Config.Consumer.URL), Err: err}), nil
+}
+
+// startTimeout bounds what is asked of the broker at the start.
+const startTimeout = 30 * time.Second
+
+// connect opens the connections, takes the lease and sees to the streams.
+func (g *gateway) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	control, err := g.open("control")
+	if err != nil {
+		return err
+	}
+	if g.js, err = jetstream.New(control); err != nil {
+		return fmt.Errorf("JetStream: %w", err)
+	}
+	if g.assets, err = broker.Ensure(ctx, g.js, topology(g.cfg)); err != nil {
+		return err
+	}
+	g.lease, err = broker.Acquire(ctx, g.assets.State, g.id, g.broker.Embedded())
+	return err
+}
+
+func (g *gateway) open(name string) (*nats.Conn, error) {
+	nc, err := g.broker.Connect(name)
+	if err == nil {
+		g.conns = append(g.conns, nc)
+	}
+	return nc, err
+}
+
+// origin names messages without an id of their own.
+func (g *gateway) origin() string { return g.cfg.Names().Stream + "@" + g.assets.Incarnation }
+
+func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination, labels *tenantLabels) error {
+	destination := given
+	if destination == nil {
+		var err error
+		destination, err = consumers.Open(ctx, g.cfg.Consumer, g.cfg.DataDir, g.registry, g.log)
+		if err != nil {
+			return err
+		}
+		g.onStop("consumer", func(context.Context) error { return destination.Close() })
+	}
+	dead := consumers.NewDeadLetters(g.js, g.cfg.Names().DLQ, g.origin())
+	g.desk = consumers.NewDesk(g.cfg.Consumer, destination, dead, labels.of, g.registry, g.log)
+	return nil
+}
+
+// makePath makes the parts of a message's path, from the outlet to the door.
+func (g *gateway) makePath(ctx context.Context, labels *tenantLabels) (err error) {
+	names := g.cfg.Names()
+	g.backlog = backpressure.New(g.cfg.Backpressure.Marks(), backpressure.Deps{
+		Clock: g.clock.now, Rate: g.rate,
+		Stalled: func() bool { return g.desk.BreakerState() != consumers.BreakerClosed },
+		Logger:  g.log,
+	})
+	g.backlog.Start(g.assets.LastSeq, g.assets.Messages)
+
+	outlet, err := g.open("outlet")
+	if err != nil {
+		return err
+	}
+	g.shaper, err = shaper.New(g.cfg.Shaper, shaper.Deps{
+		NATS: outlet, Stream: names.Stream, Consumer: names.Consumer, Subjects: names.Backlog,
+		Restore: func(ctx context.Context) error { return broker.EnsureConsumer(ctx, g.js, topology(g.cfg)) },
+		Origin:  g.origin(), Created: g.assets.Created,
+		State: g.assets.State, StateStream: g.assets.StateStream,
+		Outlet: g.desk, Backlog: g.backlog, Lease: g.lease,
+		Forwarded:   func() uint64 { return g.door.Forwarded() },
+		Concurrency: g.cfg.Consumer.Concurrency,
+		DrainTime:   g.cfg.ShutdownTimeout * 3 / 4,
+		Clock:       g.clock.now, Registerer: g.registry, Logger: g.log,
+	})
+	if err != nil {
+		return err
+	}
+
+	receive, err := g.open("ingress")
+	if err != nil {
+		return err
+	}
+	forward, err := g.open("forward")
+	if err != nil {
+		return err
+	}
+	limits, err := algorithms.NewKeyed(g.cfg.Limit.Tenant)
+	if err != nil {
+		return fmt.Errorf("FLOWGATE_LIMIT_TENANT: %w", err)
+	}
+	door := g.cfg.Ingress
+	if most := g.broker.Payload(receive); most < int(door.MaxPayload) {
+		if most < 1 {
+			return fmt.Errorf("the NATS server takes %d bytes a message, too few for the gateway's own headers; raise its max_payload", receive.MaxPayload())
+		}
+		g.log.Warn("the NATS server takes smaller messages than FLOWGATE_INGRESS_MAX_PAYLOAD; its limit holds", "bytes", most)
+		door.MaxPayload = sizeOf(most)
+	}
+	g.door, err = ingress.New(door, ingress.Deps{
+		Receive: receive, Forward: forward,
+		Limits: tenantLimits{limits}, Backpressure: g.backlog, Confirmed: g.backlog.Confirmed,
+		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
+		StoredCanary: g.cfg.NATS.Replicas > 1,
+		Clock:        g.clock.now,
+		TenantLabel:  labels.of, KnownTenant: labels.peek,
+		Registerer: g.registry, Logger: g.log,
+	})
+	return err
+}
+
+// launch starts the loops: the outlet first, so that it is there when the door
+// opens.
+func (g *gateway) launch() error {
+	outlet, stopOutlet := context.WithCancel(context.Background())
+	door, stopDoor := context.WithCancel(context.Background())
+	back, stopBack := context.WithCancel(context.Background())
+	g.stopOutlet, g.stopDoor = stopOutlet, stopDoor
+	g.component(&g.outlet, "outlet", outlet, g.shaper.Run)
+	g.component(&g.front, "front door", door, g.door.Run)
+	g.component(&g.back, "lease", back, g.lease.Run)
+	g.component(&g.back, "watch", back, g.watch)
+	g.onStop("background", func(context.Context) error {
+		stopBack()
+		g.back.Wait()
+		return nil
+	})
+	if g.admin != nil {
+		g.back.Go(func() {
+			if err := g.admin.run(); err != nil {
+				g.fail(err)
+			}
+		})
+		g.onStop("admin", func(ctx context.Context) error { g.admin.stop(ctx); return nil })
+	}
+	service, err := g.newService()
+	if err != nil {
+		return err
+	}
+	g.onStop("service", func(context.Context) error { return service.Stop() })
+	return nil
+}
