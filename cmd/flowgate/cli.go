@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/term"
+
+	"github.com/flowgate/flowgate/cmd/flowgate/app"
+	"github.com/flowgate/flowgate/cmd/flowgate/demo"
+	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+)
+
+// The exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// cli is the command line without the process.
+type cli struct {
+	environ        []string
+	stdout, stderr io.Writer
+}
+
+// command is one word after "flowgate".
+type command struct {
+	name, args, meaning string
+	run                 func(c cli, ctx context.Context, f *flag.FlagSet, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"serve", "", "run the gateway; what flowgate does without a command", cli.serve},
+		{"demo", "", "show the whole thing for about 20 seconds, and check it", cli.demo},
+		{"check", "[--online]", "read the configuration and say what is wrong; --online tests the broker and the consumer too", cli.check},
+		{"env", "[--format=table|md|dotenv|json]", "list every variable: default, current value, meaning", cli.env},
+		{"version", "[--json]", "print the version", cli.version},
+		{"help", "", "print this", cli.help},
+	}
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+// run does what args say and returns the exit code.
+func (c cli) run(ctx context.Context, args []string) int {
+	name := "serve"
+	if len(args) > 0 {
+		name, args = args[0], args[1:]
+	}
+	if name == "-h" || name == "--help" || name == "-help" {
+		name = "help"
+	}
+	if name == "--version" || name == "-version" {
+		name = "version"
+	}
+	for _, cmd := range commands() {
+		if cmd.name == name {
+			return c.code(cmd, c.invoke(ctx, cmd, args))
+		}
+	}
+	fmt.Fprintf(c.stderr, "flowgate: unknown command %q; `flowgate help` lists the commands\n", name)
+	return exitUsage
+}
+
+func (c cli) invoke(ctx context.Context, cmd command, args []string) error {
+	f := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	err := cmd.run(c, ctx, f, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(c.stdout, "usage: flowgate %s %s\n\n%s\n", cmd.name, cmd.args, cmd.meaning)
+		return nil
+	}
+	return err
+}
+
+func (c cli) code(cmd command, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(c.stderr, "flowgate: %v\n", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		fmt.Fprintf(c.stderr, "usage: flowgate %s %s\n", cmd.name, cmd.args)
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// parse reads flags; nothing may follow them.
+func parse(f *flag.FlagSet, args []string) error {
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return usageError{err}
+	}
+	if f.NArg() > 0 {
+		return usageError{fmt.Errorf("%q is not understood after %s", f.Arg(0), f.Name())}
+	}
+	return nil
+}
+
+func (c cli) serve(ctx context.Context, f *flag.FlagSet, args []string) error {
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	cfg, err := settings.Load(c.environ)
+	if err != nil {
+		return err
+	}
+	a, err := app.New(app.Options{Config: cfg, Logger: c.logger(cfg), Version: version()})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+func (c cli) demo(ctx context.Context, f *flag.FlagSet, args []string) error {
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	return demo.Run(ctx, demo.Options{Out: c.stdout, Terminal: isTerminal(c.stdout), Version: version()})
+}
+
+func (c cli) check(ctx context.Context, f *flag.FlagSet, args []string) error {
+	online := f.Bool("online", false, "test the broker and the consumer too")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	cfg, err := settings.Load(c.environ)
+	if err != nil {
+		return err
+	}
+	marks := cfg.Backpressure.Marks()
+	fmt.Fprintf(c.stdout, "the configuration is right: tenants at %s, backlog refused at %d, admitted again at %d, never above %d, delivered at %s to %s\n",
+		cfg.Limit.Tenant, marks.High, marks.Low, marks.Max, cfg.Shaper.Rate, settings.MaskURL(cfg.Consumer.URL))
+	if !*online {
+		return nil
+	}
+	findings, err := app.Check(ctx, app.Options{Config: cfg, Logger: c.logger(cfg)})
+	if err != nil {
+		return err
+	}
+	wrong := 0
+	for _, found := range findings {
+		switch {
+		case found.Skipped:
+			fmt.Fprintf(c.stdout, "[ ] %s: %s\n", found.Name, found.Detail)
+		case found.OK():
+			fmt.Fprintf(c.stdout, "[+] %s: %s\n", found.Name, found.Detail)
+		default:
+			wrong++
+			fmt.Fprintf(c.stdout, "[-] %s: %v\n", found.Name, found.Err)
+		}
+		if found.Fix != "" {
+			fmt.Fprintf(c.stdout, "    %s\n", found.Fix)
+		}
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d checks failed", wrong, len(findings))
+	}
+	return nil
+}
+
+func (c cli) env(_ context.Context, f *flag.FlagSet, args []string) error {
+	format := f.String("format", "table", "table, md, dotenv or json")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	write, ok := map[string]func(io.Writer, []settings.Variable) error{
+		"table": settings.WriteTable, "md": settings.WriteMarkdown,
+		"dotenv": settings.WriteDotenv, "json": settings.WriteJSON,
+	}[*format]
+	if !ok {
+		return usageError{fmt.Errorf("no format %q; there are table, md, dotenv, json", *format)}
+	}
+	if err := write(c.stdout, settings.Variables(c.environ)); err != nil {
+		return err
+	}
+	_, err := settings.Load(c.environ) // what is wrong is shown as it stands, and said
+	return err
+}
+
+func (c cli) version(_ context.Context, f *flag.FlagSet, args []string) error {
+	asJSON := f.Bool("json", false, "as JSON")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(c.stdout).Encode(map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+	}
+	_, err := fmt.Fprintf(c.stdout, "flowgate %s, %s, %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
+
+func (c cli) help(_ context.Context, f *flag.FlagSet, args []string) error {
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	fmt.Fprint(c.stdout, "flowgate stands between producers that publish when they please and a consumer that needs a steady pace.\n\nusage: flowgate [command]\n\n")
+	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	for _, cmd := range commands() {
+		fmt.Fprintf(t, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.meaning)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(c.stdout, "\nIt is configured by FLOWGATE_ environment variables alone; `flowgate env` lists them.\nExit codes: 0 done, 1 failed, 2 wrong usage.\n")
+	return err
+}
+
+// logger writes to stderr, as the configuration says.
+func (c cli) logger(cfg settings.Config) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.LogLevel)) // validated
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && isTerminal(c.stderr) {
+		return slog.New(slog.NewTextHandler(c.stderr, opts))
+	}
+	return slog.New(slog.NewJSONHandler(c.stderr, opts))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// version is what the build knows of itself.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "dev"
+}
