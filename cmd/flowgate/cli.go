@@ -28,6 +28,10 @@ const (
 	exitUsage  = 2
 )
 
+// gcPercent is how much garbage there may be beside a backlog in memory: with the
+// runtime's 100, 100,000 waiting messages took 181 MiB, with this 160. GOGC wins.
+const gcPercent = 50
+
 // cli is the command line without the process.
 type cli struct {
 	environ        []string
@@ -123,6 +127,9 @@ func (c cli) serve(ctx context.Context, f *flag.FlagSet, args []string) error {
 	a, err := app.New(app.Options{Config: cfg, Logger: c.logger(cfg), Version: version()})
 	if err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	return a.Run(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -121,7 +122,7 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	case a.stableSince.IsZero():
 		a.stableSince = now
 	}
-	stable := !a.stableSince.IsZero() && now.Sub(a.stableSince) >= auditEvery
+	stable := !a.stableSince.IsZero() && now.Sub(a.stableSince) >= auditEvery*9/10 // a tick may be early
 	// What the index and the unconfirmed acks hold, at the least and at the most,
 	// against what the stream holds.
 	least, most := min(before, after), max(before, after)
@@ -150,6 +151,7 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 
 	if stable {
 		s.acks.allHandedOut()
+		s.tidy()
 	}
 	if caughtUp {
 		s.deps.Backlog.CaughtUp(info.State.LastSeq)
@@ -162,6 +164,22 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 		s.reset("the index and the stream disagree")
 	}
 	return nil
+}
+
+// aLot is how many messages make an intake worth tidying up after.
+const aLot = 10_000
+
+// tidy gives back, once, what taking in a large backlog left behind, mostly at the
+// start: as much as the messages themselves hold, which the collector alone would
+// keep for minutes.
+func (s *Shaper) tidy() {
+	s.mu.Lock()
+	due := !s.tidied && s.index.len() >= aLot
+	s.tidied = s.tidied || due
+	s.mu.Unlock()
+	if due {
+		debug.FreeOSMemory()
+	}
 }
 
 // held is how many messages the index has, and those done whose ack is not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +25,7 @@ const (
 	busyDoor  = 10_000 // messages a second at the front door
 	pullAhead = 2 * feedChunk
 	// fastPull is how many messages a pull asks for when the feed runs free.
-	fastPull = 4096
+	fastPull = 1024
 )
 
 // feed takes the backlog into the index. After each fault it resets the consumer
@@ -155,22 +156,22 @@ func (s *Shaper) takeIn(msg jetstream.Msg, gen uint32) error {
 		s.deps.Backlog.Skipped(seq)
 		return nil
 	}
+	at := meta.Timestamp.UnixNano()
+	tenant, topic, _ := strings.Cut(tail, ".")
+	body, headers := pack(msg.Headers(), msg.Data())
 	s.mu.Lock()
+	ack := newHandle(msg.Reply(), s.prefix)
+	s.prefix = ack.prefix
 	if m := s.index.bySeq[seq]; m != nil {
-		m.ack, m.gen = msg.Reply(), gen
+		m.ack, m.gen = ack, gen
 		s.mu.Unlock()
 		return nil
 	}
-	tenant, topic, _ := strings.Cut(tail, ".")
-	m := &message{seq: seq, topic: topic, ack: msg.Reply(), at: meta.Timestamp.UnixNano(), gen: gen}
-	m.body, m.headers = pack(msg.Headers(), msg.Data())
-	if m.body == nil {
-		m.body = []byte{} // nil would say that it is not in memory
-	}
-	m.size = len(m.body)
+	m := &message{seq: seq, topic: topic, ack: ack, at: at, gen: gen}
+	m.setBody(body, headers)
 	if a, ok := s.saved[seq]; ok {
 		delete(s.saved, seq)
-		m.attempts, m.saved = a.Attempts, true
+		m.attempts, m.saved = int32(min(a.Attempts, math.MaxInt32)), true
 		// A clock that was set back must not park it for long.
 		m.due = min(a.Due, s.deps.Clock()+int64(maxParked))
 	}

@@ -3,6 +3,7 @@ package shaper
 import (
 	"container/heap"
 	"strconv"
+	"strings"
 )
 
 // index holds every message of the backlog that the feed has seen and that is
@@ -28,6 +29,7 @@ type index struct {
 // lane is one tenant's queue, in stream order but for retries.
 type lane struct {
 	tenant     string
+	topic      string // of the newest message
 	head, tail *message
 	turn       *lane // the next lane in the ring
 	inRing     bool
@@ -43,11 +45,16 @@ func newIndex(budget int64) *index {
 func (x *index) add(m *message, tenant string) {
 	l := x.lanes[tenant]
 	if l == nil {
-		l = &lane{tenant: tenant}
-		x.lanes[tenant] = l
+		l = &lane{tenant: strings.Clone(tenant)}
+		x.lanes[l.tenant] = l
 	}
 	m.lane = l
 	l.messages++
+	// A subject a message would be kept for its topic; most of a tenant's are alike.
+	if l.topic != m.topic {
+		l.topic = strings.Clone(m.topic)
+	}
+	m.topic = l.topic
 	x.bySeq[m.seq] = m
 	if x.held+int64(m.size) > x.budget {
 		m.body = nil
@@ -205,7 +212,7 @@ func (x *index) load(m *message, body []byte, headers int) {
 	if m.state == waiting {
 		x.unloaded--
 	}
-	m.body, m.headers, m.size = body, headers, len(body)
+	m.setBody(body, headers)
 	x.held += int64(m.size)
 }
 
@@ -274,7 +281,7 @@ func (x *index) prune(keep func(*message) bool) (pruned []*message) {
 	var delays dueHeap
 	for _, m := range x.delays {
 		if keep(m) {
-			m.heap = len(delays)
+			m.heap = int32(len(delays))
 			delays = append(delays, m)
 		} else {
 			pruned = append(pruned, m)
@@ -321,11 +328,11 @@ func (h dueHeap) Less(i, j int) bool {
 }
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].heap, h[j].heap = i, j
+	h[i].heap, h[j].heap = int32(i), int32(j)
 }
 func (h *dueHeap) Push(v any) {
 	m := v.(*message)
-	m.heap = len(*h)
+	m.heap = int32(len(*h))
 	*h = append(*h, m)
 }
 func (h *dueHeap) Pop() any {

@@ -75,9 +75,6 @@ func (l *loader) load(ctx context.Context, stream jetstream.Stream, m *message) 
 	switch {
 	case err == nil:
 		body, headers := pack(raw.Header, raw.Data)
-		if body == nil {
-			body = []byte{}
-		}
 		s.index.load(m, body, headers)
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		// Deleted under us; nothing is left to deliver.

@@ -23,17 +23,17 @@ type message struct {
 	lane  *lane
 	next  *message // in the lane's queue
 	topic string
-	// ack is the subject that acknowledges it; the newest one counts.
-	ack string
+	// ack acknowledges it; the newest one counts.
+	ack handle
 	// body is the packed headers and the payload; nil if it is not in memory.
 	body []byte
-	size int // of the body
+	at   int64 // when the broker stored it, Unix ns
+	due  int64 // when it may be tried again, if delayed
+	size int32 // of the body
 	// headers is the length of the packed headers in body.
-	headers  int
-	at       int64 // when the broker stored it, Unix ns
-	due      int64 // when it may be tried again, if delayed
-	heap     int   // its place among the delayed
-	attempts int   // that counted so far
+	headers  int32
+	heap     int32 // its place among the delayed
+	attempts int32 // that counted so far
 	gen      uint32
 	state    state
 	loading  bool
@@ -89,14 +89,22 @@ func unpack(body []byte, headerLen int) (headers map[string][]string, payload []
 	return headers, body[headerLen:]
 }
 
+// setBody gives m its packed body; nil would say that it is not in memory.
+func (m *message) setBody(body []byte, headers int) {
+	if body == nil {
+		body = []byte{}
+	}
+	m.body, m.size, m.headers = body, int32(len(body)), int32(headers)
+}
+
 // delivery is the attempt that m is about to have. Its id is the tenant's own
 // if the producer gave one, else the stream's; the producer's header comes back
 // as it was sent.
 func (m *message) delivery(origin string, released int64) consumers.Delivery {
-	headers, payload := unpack(m.body, m.headers)
+	headers, payload := unpack(m.body, int(m.headers))
 	d := consumers.Delivery{
 		Tenant: m.lane.tenant, Topic: m.topic, Seq: m.seq,
-		Attempt: m.attempts + 1,
+		Attempt: int(m.attempts) + 1,
 		Headers: headers, Payload: payload,
 		AdmittedAt: time.Unix(0, m.at).UTC(),
 		ReleasedAt: time.Unix(0, released).UTC(),

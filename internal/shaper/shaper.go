@@ -94,7 +94,9 @@ type Shaper struct {
 	index    *index
 	saved    map[uint64]attempts // of messages not seen yet
 	gen      uint32
+	prefix   *string // of the newest handle
 	maxSeen  uint64
+	tidied   bool
 	finished uint64 // since the backlog was told
 	audit    Audit
 }
@@ -305,7 +307,7 @@ func (s *Shaper) finish(batch []*message, outcomes []consumers.Outcome) {
 		if o.Counted {
 			m.attempts++
 			m.saved = true
-			s.state.save(m.seq, attempts{Attempts: m.attempts, Due: now + int64(o.Delay)})
+			s.state.save(m.seq, attempts{Attempts: int(m.attempts), Due: now + int64(o.Delay)})
 		}
 	}
 	s.mu.Lock()
@@ -328,7 +330,7 @@ func (s *Shaper) ack(m *message) {
 	s.mu.Lock()
 	handle, gen := m.ack, m.gen
 	s.mu.Unlock()
-	s.acks.done(m.seq, handle, gen)
+	s.acks.done(m.seq, handle.subject(m.seq, m.at), gen)
 }
 
 // tell brings the backlog's count up to date.

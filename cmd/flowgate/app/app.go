@@ -137,7 +137,7 @@ func (g *gateway) onStop(name string, stop func(ctx context.Context) error) {
 func (g *gateway) shutdown(orderly bool) {
 	g.draining.Store(true)
 	if orderly {
-		g.log.Info("shutting down", "delay", g.cfg.ShutdownDelay, "timeout", g.cfg.ShutdownTimeout)
+		g.log.Info("shutting down", "delay", g.cfg.ShutdownDelay.String(), "timeout", g.cfg.ShutdownTimeout.String())
 		time.Sleep(g.cfg.ShutdownDelay)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.ShutdownTimeout)

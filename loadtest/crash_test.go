@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/cmd/flowgate/app"
+	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/loadtest/invariants"
+	"github.com/flowgate/flowgate/loadtest/producers"
+)
+
+// crashes is how often the gateway is killed under load.
+const crashes = 20
+
+// TestCrash kills the gateway with SIGKILL under load, again and again, with the
+// embedded broker and the SQLite writer in the same process. Producers go on as
+// clients do. In the end everything acknowledged is in the table, nothing left
+// faster than the rate over all lives, and only what was in flight was repeated.
+func TestCrash(t *testing.T) {
+	dir := t.TempDir()
+	listen, admin := freeAddr(t), freeAddr(t)
+	log := filepath.Join(dir, "starts.log")
+	data := filepath.Join(dir, "data")
+	environ := []string{
+		childLog + "=" + log, "FLOWGATE_DATA_DIR=" + data,
+		"FLOWGATE_NATS_LISTEN=" + listen, "FLOWGATE_ADMIN_LISTEN=" + admin,
+		"FLOWGATE_LIMIT_TENANT=token-bucket:300/s", "FLOWGATE_SHAPER_RATE=400/s",
+		"FLOWGATE_BACKPRESSURE_HIGH=1000",
+	}
+	ledger := invariants.NewLedger()
+	loading, enough := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i := range 3 {
+		nc, err := nats.Connect("nats://"+listen, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := producers.Producer{Tenant: fmt.Sprintf("tenant%d", i), Topic: "orders", Plan: producers.Steady(200), Obeys: true, Size: 256}
+		load.Go(func() { p.Run(loading, js, ledger) })
+	}
+	for i := range crashes {
+		p := startProcess(t, os.Args[0], environ...)
+		waitReady(t, p, admin)
+		// Somewhere between an empty start and a running backlog.
+		time.Sleep(time.Duration(100+i*40) * time.Millisecond)
+		p.kill()
+	}
+	p := startProcess(t, os.Args[0], environ...)
+	waitReady(t, p, admin)
+	enough()
+	load.Wait()
+	eventually(t, "the backlog is empty", time.Minute, func() bool { return status(t, admin).Depth.Total == 0 })
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	p.kill()
+
+	rows, err := invariants.ReadSQLite(t.Context(), filepath.Join(data, "messages.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	starts := readStarts(t, log)
+	departures := make([]algorithms.Departure, len(starts))
+	for i, s := range starts {
+		departures[i] = algorithms.Departure{At: s.at, N: 1}
+	}
+	checks := []invariants.Check{
+		ledger.Delivered(rows), ledger.NotDelivered(rows),
+		invariants.Rate(departures, algorithms.Rate{N: 400, Per: time.Second}, tolerance),
+	}
+	t.Logf("after %d crashes:\n%s", crashes, invariants.Report(checks))
+	for _, c := range checks {
+		if !c.OK() {
+			t.Errorf("%s: %v", c.Promise, c.Broken)
+		}
+	}
+	repeats(t, starts)
+}
+
+// ackTime is what an acknowledgement may take from the end of a delivery to the
+// broker's disk, on a busy machine.
+const ackTime = 250 * time.Millisecond
+
+// repeats checks that only what was in flight at a crash was started again: what
+// the consumer was not done with, or had been done with so shortly before that the
+// acknowledgement was on its way.
+func repeats(t *testing.T, starts []*start) {
+	t.Helper()
+	ends := map[int]int64{} // of each life, its last sign
+	for _, s := range starts {
+		ends[s.life] = max(ends[s.life], s.at, s.end)
+	}
+	last := map[string]*start{}
+	open, acking := map[int]int{}, 0
+	for _, s := range starts {
+		before := last[s.id]
+		last[s.id] = s
+		switch {
+		case before == nil:
+		case before.life == s.life:
+			t.Errorf("%s was started twice in one life", s.id)
+		case before.end == 0:
+			open[before.life]++
+		default:
+			acking++
+			if age := time.Duration(ends[before.life] - before.end); age > ackTime {
+				t.Errorf("%s was repeated although it was done %s before the crash", s.id, age)
+			}
+		}
+	}
+	sum := 0
+	for life, n := range open {
+		sum += n
+		if n > 4 {
+			t.Errorf("life %d: %d open deliveries were repeated; 4 can be in flight", life, n)
+		}
+	}
+	t.Logf("%d deliveries of %d messages; repeated: %d that were open at a crash, %d whose acknowledgement was on its way", len(starts), len(last), sum, acking)
+}
+
+// waitReady waits until the process serves.
+func waitReady(t *testing.T, p *process, admin string) {
+	t.Helper()
+	eventually(t, "the gateway is ready", 20*time.Second, func() bool {
+		select {
+		case err := <-p.ended:
+			t.Fatalf("the gateway ended: %v", err)
+		default:
+		}
+		c, err := net.Dial("tcp", admin)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		r, err := http.Get("http://" + admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
+}
+
+func status(t *testing.T, admin string) app.Status {
+	t.Helper()
+	r, err := http.Get("http://" + admin + "/api/v1/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	var s app.Status
+	if err := json.NewDecoder(r.Body).Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

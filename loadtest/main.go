@@ -1,0 +1,97 @@
+// Command loadtest measures what flowgate claims, on this machine, and says beside
+// each figure what it should be. It exits 1 if one is missed.
+//
+//	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
+//	go run ./loadtest rate          the rate promise over a minute, at 200/s and 2,000/s
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"text/tabwriter"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "loadtest:", err)
+		os.Exit(1)
+	}
+}
+
+// errMissed means that a figure was missed; all are printed.
+var errMissed = errors.New("a figure was missed")
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
+	short := f.Bool("short", false, "a short run, to see that it works; its figures mean little")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	measurements := map[string]func(context.Context, bool) ([]figure, error){
+		"forwarding": measureForwarding, "rate": measureRate,
+	}
+	names := f.Args()
+	if len(names) == 0 {
+		names = []string{"forwarding", "rate"}
+	}
+	missed := false
+	for _, name := range names {
+		measure, ok := measurements[name]
+		if !ok {
+			return fmt.Errorf("no measurement %q; there are forwarding and rate", name)
+		}
+		figures, err := measure(ctx, *short)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for _, f := range figures {
+			missed = missed || f.missed()
+		}
+		if err := print(out, name, figures); err != nil {
+			return err
+		}
+	}
+	if missed {
+		return errMissed
+	}
+	return nil
+}
+
+// figure is something measured.
+type figure struct {
+	what  string
+	value float64
+	unit  string
+	// least and most bound it; 0: it is only reported.
+	least, most float64
+}
+
+func (f figure) missed() bool {
+	return f.least != 0 && f.value < f.least || f.most != 0 && f.value > f.most
+}
+
+func print(out io.Writer, name string, figures []figure) error {
+	fmt.Fprintln(out, name)
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, f := range figures {
+		verdict := ""
+		switch {
+		case f.least != 0:
+			verdict = fmt.Sprintf("at least %g", f.least)
+		case f.most != 0:
+			verdict = fmt.Sprintf("at most %g", f.most)
+		}
+		if f.missed() {
+			verdict += "  MISSED"
+		}
+		fmt.Fprintf(t, "  %s\t%.4g %s\t%s\n", f.what, f.value, f.unit, verdict)
+	}
+	return t.Flush()
+}
