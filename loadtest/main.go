@@ -30,7 +30,7 @@ var errMissed = errors.New("a figure was missed")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
-	short := f.Bool("short", false, "a short run, to see that it works; its figures mean little")
+	short := f.Bool("short", false, "a short run, to see that it works: its figures mean little and are not held against it")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 	}
-	if missed {
+	if missed && !*short {
 		return errMissed
 	}
 	return nil

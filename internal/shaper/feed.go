@@ -160,8 +160,10 @@ func (s *Shaper) takeIn(msg jetstream.Msg, gen uint32) error {
 	tenant, topic, _ := strings.Cut(tail, ".")
 	body, headers := pack(msg.Headers(), msg.Data())
 	s.mu.Lock()
-	ack := newHandle(msg.Reply(), s.prefix)
-	s.prefix = ack.prefix
+	ack := newHandle(msg.Reply(), seq, at, s.prefix)
+	if ack.delivered > 0 {
+		s.prefix = ack.prefix
+	}
 	if m := s.index.bySeq[seq]; m != nil {
 		m.ack, m.gen = ack, gen
 		s.mu.Unlock()

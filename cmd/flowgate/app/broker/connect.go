@@ -39,7 +39,7 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	target, where := b.cfg.URL, redact(b.cfg.URL)
 	if b.server != nil {
 		target, where = "", "the embedded server"
-		all = append(all, nats.InProcessServer(b.server))
+		all = append(all, nats.InProcessServer(inProcess{b.server}))
 	} else {
 		all = append(all, b.cfg.tls()...)
 	}
@@ -88,7 +88,7 @@ func (b *Broker) reports(name string) []nats.Option {
 			down.Do(func() { log.Warn("not reconnected to NATS yet", "error", bare(err)) })
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			up.Do(func() { log.Info("reconnected to NATS", "url", nc.ConnectedUrlRedacted()) })
+			up.Do(func() { log.Info("reconnected to NATS", "url", redact(nc.ConnectedUrl())) })
 		}),
 		nats.ClosedHandler(func(nc *nats.Conn) {
 			// It never gives up by itself, so somebody closed it.
@@ -168,7 +168,9 @@ func redact(urls string) string {
 			u = "nats://" + u
 		}
 		parsed, err := url.Parse(u)
-		if err != nil {
+		// A slash or the like in a password ends the host too early: what signs in
+		// stands on both sides of it then.
+		if err != nil || parsed.User == nil && strings.Contains(u, "@") {
 			out = append(out, "(a URL that does not parse)")
 			continue
 		}
@@ -177,10 +179,11 @@ func redact(urls string) string {
 	return strings.Join(out, ",")
 }
 
-// bare takes the URL, which may hold a password, out of an error about parsing it.
+// bare takes what may hold a password out of an error about parsing a URL: that is
+// the URL, and also the reason, which cites what it takes for a port or an escape.
 func bare(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("FLOWGATE_NATS_URL does not parse: %w", e.Err)
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return errors.New("FLOWGATE_NATS_URL does not parse; a password with special characters goes into FLOWGATE_NATS_PASSWORD")
 	}
 	return err
 }

@@ -108,20 +108,30 @@ func client(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// external starts a nats-server of somebody else's, with the configuration given.
-func external(t *testing.T, config string) *server.Server {
+// written writes a configuration file.
+func written(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	text := fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q }\n%s\n", t.TempDir(), config)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	opts, err := server.ProcessConfigFile(path)
+	return path
+}
+
+func externalOptions(t *testing.T, store, config string) *server.Options {
+	t.Helper()
+	opts, err := server.ProcessConfigFile(written(t, fmt.Sprintf("listen: 127.0.0.1:-1\njetstream { store_dir: %q }\n%s\n", store, config)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.NoSigs, opts.NoLog = true, true
-	s, err := server.NewServer(opts)
+	opts.NoSigs, opts.NoLog, opts.ConfigFile = true, true, ""
+	return opts
+}
+
+// external starts a nats-server of somebody else's, with the configuration given.
+func external(t *testing.T, config string) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(externalOptions(t, t.TempDir(), config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +152,28 @@ func toExternal(t *testing.T, s *server.Server, change func(*Config)) *Broker {
 		change(&cfg)
 	}
 	return start(t, cfg)
+}
+
+// ensured is a topology that is there.
+func ensured(t *testing.T, js jetstream.JetStream, top Topology) Assets {
+	t.Helper()
+	a, err := Ensure(t.Context(), js, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// soon waits for what another goroutine or the server is about to do.
+func soon(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(10 * time.Second); !done(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
 }
 
 // lines is a log that tests read.

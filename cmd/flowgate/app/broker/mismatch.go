@@ -98,11 +98,7 @@ func broken(asset string, rules []rule) []Difference {
 
 // captures is the difference of a stream that stores subjects which are not its.
 func captures(h Holder, pattern, why string) Difference {
-	have := "not told: the stream has no leader"
-	if len(h.Subjects) > 0 {
-		have = fmt.Sprint(h.Subjects)
-	}
-	return Difference{"stream " + h.Stream, "subjects", "none that overlap " + pattern, have, why}
+	return Difference{"stream " + h.Stream, "subjects", "none that overlap " + pattern, fmt.Sprint(h.Subjects), why}
 }
 
 func sameSubjects(a, b []string) bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -70,14 +69,12 @@ func Overlapping(ctx context.Context, js jetstream.JetStream, pattern string) ([
 		h := Holder{Stream: name}
 		// A stream without a leader does not tell its subjects; it is listed all the
 		// same, since it captures again once it has one.
-		one, cancel := context.WithTimeout(ctx, time.Second)
-		s, err := js.Stream(one, name)
-		cancel()
+		info, err := infoOf(ctx, js, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue // deleted in between
 		}
 		if err == nil {
-			h.Subjects = s.CachedInfo().Config.Subjects
+			h.Subjects = info.Config.Subjects
 			if !overlapAny(h.Subjects, pattern) {
 				continue // changed in between
 			}

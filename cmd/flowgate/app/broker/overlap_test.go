@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -105,13 +106,94 @@ func TestOverlappingStreams(t *testing.T) {
 	if len(got) != 2 || got["ALL_SECOND"] != "*.second" || got["DEEP"] != "ingress.acme.>" {
 		t.Errorf("streams that overlap ingress.>: %v", got)
 	}
-	if name, err := Capturing(t.Context(), js, "nothing"); name != "" || err != nil {
-		t.Errorf("Capturing(nothing) = %q, %v", name, err)
+	if name, err := Capturing(t.Context(), js, "nothing.at.all"); name != "" || err != nil {
+		t.Errorf("Capturing(nothing.at.all) = %q, %v", name, err)
 	}
 	if name, err := Capturing(t.Context(), js, "ingress.globex"); name != "" || err != nil {
 		t.Errorf("Capturing(ingress.globex) = %q, %v", name, err)
 	}
 	if name, err := Capturing(t.Context(), js, "ingress.acme"); name != "DEEP (ingress.acme.>)" || err != nil {
 		t.Errorf("Capturing(ingress.acme) = %q, %v", name, err)
+	}
+}
+
+// Both the stream and the gateway would answer a producer, and what the gateway
+// refuses would be stored all the same.
+func TestAStreamThatCapturesTheIngress(t *testing.T) {
+	_, js := gateway(t, start(t, testConfig(t.TempDir())))
+	for subject, captures := range map[string]bool{
+		">": true, "*.>": true, "*.*": true, "ingress.>": true, "ingress.acme.>": true, "ingress.*.orders": true,
+		"ingress.acme.orders": true, "*.acme.*": true,
+		"ingress": false, "ingress2.>": false, "orders.ingress.>": false,
+	} {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: "FOREIGN", Subjects: []string{subject},
+			NoAck: subject == ">" || strings.HasPrefix(subject, "*"), // the server's condition for what covers $JS
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+		_, err = Ensure(t.Context(), js, limitsToo())
+		name, err2 := Capturing(t.Context(), js, "ingress")
+		if err2 != nil {
+			t.Fatal(err2)
+		}
+		if captures {
+			wantError(t, err, "FOREIGN", "["+subject+"]", "ingress.>", "FLOWGATE_INGRESS_PREFIX", "nothing was changed")
+			if all := configs(t, js); len(all) != 1 {
+				t.Errorf("%s: something was made: %v", subject, all)
+			}
+			if name != "FOREIGN ("+subject+")" {
+				t.Errorf("%s: a running gateway sees %q", subject, name)
+			}
+		} else if err != nil || name != "" {
+			t.Errorf("%s captures nothing, but: %v, %q", subject, err, name)
+		}
+		for _, s := range []string{"FOREIGN", "FLOWGATE", "FLOWGATE_DLQ", "KV_FLOWGATE_STATE", "KV_FLOWGATE_LIMITS"} {
+			if err := js.DeleteStream(t.Context(), s); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A stream that appears while the gateway runs is found by Capturing, and stops the
+// next start although all of the gateway's own is there.
+func TestAStreamThatCapturesLater(t *testing.T) {
+	_, js := gateway(t, start(t, testConfig(t.TempDir())))
+	ensured(t, js, testTopology())
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LATE", Subjects: []string{"audit.>", "ingress.acme.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := Capturing(t.Context(), js, "ingress"); err != nil || name != "LATE (audit.>, ingress.acme.>)" {
+		t.Errorf("captured by %q, %v", name, err)
+	}
+	wantError(t, Check(t.Context(), js, testTopology()), "LATE", "ingress.>", "[audit.> ingress.acme.>]")
+}
+
+func TestAStreamOnTheGatewaysOwnSubjects(t *testing.T) {
+	_, js := gateway(t, start(t, testConfig(t.TempDir())))
+	for subject, own := range map[string]string{
+		"flowgate.>": "flowgate.dlq.>", "flowgate.backlog.acme.>": "flowgate.backlog.>", "flowgate.backlog.acme.orders": "flowgate.backlog.>",
+		"flowgate.dlq.*.orders": "flowgate.dlq.>", "$KV.FLOWGATE_STATE.lease": "$KV.FLOWGATE_STATE.>", "$KV.*.lease": "$KV.FLOWGATE_LIMITS.>",
+		"flowgate.backlog": "", "$KV.FLOWGATE.>": "",
+	} {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FOREIGN", Subjects: []string{subject}}); err != nil {
+			t.Fatal(err)
+		}
+		err := Check(t.Context(), js, limitsToo())
+		if own == "" {
+			if err != nil {
+				t.Errorf("%s: %v", subject, err)
+			}
+		} else {
+			wantError(t, err, "FOREIGN", "["+subject+"]", own, "FLOWGATE_NAME")
+			if strings.Contains(err.Error(), "overlap ingress.>") {
+				t.Errorf("%s does not capture the ingress: %v", subject, err)
+			}
+		}
+		if err := js.DeleteStream(t.Context(), "FOREIGN"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

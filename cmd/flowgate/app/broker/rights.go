@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -21,15 +22,20 @@ type right struct {
 // malformed is a body that each JetStream call refuses before it does anything.
 const malformed = "{"
 
-// rights tests what the gateway's user may publish and subscribe to. The server
-// checks a right before it looks at the message, and sends its refusal before its
-// answer to the next flush; nc keeps it as its last error.
-func (c *check) rights(ctx context.Context) {
-	c.tryAll(ctx, "publish", c.publishes(), c.tryPublish)
-	c.tryAll(ctx, "subscribe to", c.subscriptions(), c.trySubscribe)
+// rights tests what the gateway's user may publish and subscribe to, and reports
+// whether it may ask JetStream all that it has to. The server checks a right before
+// it looks at the message, and sends its refusal before its answer to the next
+// flush; nc keeps it as its last error.
+func (c *check) rights(ctx context.Context) bool {
+	denied := c.tryAll(ctx, "publish", c.publishes(), c.tryPublish)
+	denied = append(denied, c.tryAll(ctx, "subscribe to", c.subscriptions(), c.trySubscribe)...)
+	return !slices.ContainsFunc(denied, func(subject string) bool {
+		return strings.HasPrefix(subject, "$JS.API.") || strings.HasPrefix(subject, nats.InboxPrefix)
+	})
 }
 
-func (c *check) tryAll(ctx context.Context, verb string, rights []right, try func(context.Context, right) (bool, error)) {
+// tryAll returns the subjects of the rights that are missing.
+func (c *check) tryAll(ctx context.Context, verb string, rights []right, try func(context.Context, right) (bool, error)) []string {
 	f := Finding{Name: "rights to " + verb, Detail: fmt.Sprintf("all %d subjects that are needed", len(rights))}
 	var denied []string
 	for _, r := range rights {
@@ -47,6 +53,7 @@ func (c *check) tryAll(ctx context.Context, verb string, rights []right, try fun
 		f.Fix = "allow these subjects in the user's permissions"
 	}
 	c.add(f)
+	return denied
 }
 
 func (c *check) tryPublish(ctx context.Context, r right) (bool, error) {
@@ -88,9 +95,11 @@ func (c *check) publishes() []right {
 	api := func(format string, args ...any) {
 		list = append(list, right{subject: fmt.Sprintf("$JS.API."+format, args...), body: malformed})
 	}
-	// A stream stores nothing that is meant for another.
-	refused := nats.Header{"Nats-Expected-Stream": {"none-" + nuid.Next()}}
-	store := func(subject string) { list = append(list, right{subject: subject, header: refused}) }
+	// A message that is only traced reaches no listener, and a stream stores nothing
+	// that is meant for another.
+	inbox := nats.NewInbox()
+	nowhere := nats.Header{"Nats-Trace-Only": {"true"}, "Nats-Trace-Dest": {inbox}, "Nats-Expected-Stream": {"none-" + nuid.Next()}}
+	send := func(subject string) { list = append(list, right{subject: subject, header: nowhere}) }
 
 	api("INFO")
 	api("STREAM.NAMES")
@@ -102,7 +111,7 @@ func (c *check) publishes() []right {
 	streams := []string{t.Stream, t.DLQStream}
 	for _, b := range buckets {
 		streams = append(streams, "KV_"+b)
-		store("$KV." + b + ".check")
+		send("$KV." + b + ".check")
 		// Its consumer does not exist: watching makes one of a random name.
 		api("CONSUMER.CREATE.KV_%s.check.$KV.%s.>", b, b)
 		api("DIRECT.GET.KV_%s.$KV.%s.check", b, b)
@@ -121,10 +130,10 @@ func (c *check) publishes() []right {
 	}
 	// An acknowledgement has more tokens; nobody listens to this one.
 	list = append(list, right{subject: "$JS.ACK." + t.Stream + "." + t.Consumer + ".check"})
-	store(t.Backlog + ".check.check")
-	store(t.DLQ + ".check.check")
-	list = append(list, right{subject: t.space() + ".pressure.check"}, right{subject: nats.NewInbox()})
-	return list
+	send(t.Backlog + ".check.check")
+	send(t.DLQ + ".check.check")
+	send(t.space() + ".pressure")
+	return append(list, right{subject: inbox})
 }
 
 // subscriptions are the subjects that the gateway listens to.

@@ -141,7 +141,8 @@ func (p *plan) find(ctx context.Context, js jetstream.JetStream) ([]Holder, erro
 	if err := infos.Err(); err != nil {
 		return nil, fmt.Errorf("list the streams of the account: %w", unavailable(err))
 	}
-	// In a cluster a stream without a leader is missing in that list, and comes back.
+	// A stream that was made since is missing in that list, and in a cluster one
+	// without a leader, which comes back.
 	patterns := []string{p.topology.Ingress + ".>"}
 	for _, part := range p.parts() {
 		patterns = append(patterns, part.want.Subjects[0])
@@ -152,17 +153,38 @@ func (p *plan) find(ctx context.Context, js jetstream.JetStream) ([]Holder, erro
 			if seen[name] {
 				continue
 			}
-			if p.part(name) != nil {
-				return nil, fmt.Errorf("stream %s has no leader now; look at its replicas with `nats stream info %s`", name, name)
-			}
 			seen[name] = true
-			holders = append(holders, Holder{name, []string{pattern}})
+			info, err := infoOf(ctx, js, name)
+			part := p.part(name)
+			switch {
+			case errors.Is(err, jetstream.ErrStreamNotFound): // and deleted again
+			case err == nil:
+				holders = append(holders, Holder{name, info.Config.Subjects})
+				if part != nil {
+					part.have = info
+				}
+			case part != nil:
+				return nil, fmt.Errorf("stream %s has no leader now; look at its replicas with `nats stream info %s`", name, name)
+			default:
+				holders = append(holders, Holder{name, []string{pattern}})
+			}
 		}
 		if err := names.Err(); err != nil {
 			return nil, fmt.Errorf("list the streams of %s: %w", pattern, err)
 		}
 	}
 	return holders, nil
+}
+
+// infoOf asks a stream that may not answer.
+func infoOf(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
 }
 
 func (p *plan) part(name string) *part {

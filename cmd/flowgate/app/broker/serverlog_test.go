@@ -1,0 +1,44 @@
+package broker
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestServerLogLines(t *testing.T) {
+	var log lines
+	cfg := testConfig(t.TempDir())
+	cfg.Listen = "127.0.0.1:0"
+	b, err := Start(t.Context(), cfg, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	producer := client(t, b.ClientURL())
+	for range 1000 { // each is an error in the server's log
+		if err := producer.Publish("forbidden", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := producer.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	producer.Close()
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text := log.String()
+	if n := strings.Count(text, "forbidden"); n < 1 || n > 30 {
+		t.Errorf("1,000 refused messages made %d lines", n)
+	}
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "component=broker") {
+			t.Errorf("a line without its component: %s", line)
+		}
+	}
+	if strings.Contains(text, "level=INFO") {
+		t.Errorf("the server's notices are for debugging:\n%s", text)
+	}
+	if strings.Contains(text, b.password) || strings.Contains(strings.ToLower(text), "plaintext") {
+		t.Error("the log tells of passwords")
+	}
+}

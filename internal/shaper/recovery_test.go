@@ -1,0 +1,225 @@
+package shaper
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// once checks that each of n messages was delivered once, and none is left.
+func (r *rig) once(n int) {
+	r.t.Helper()
+	seen := map[uint64]int{}
+	for _, a := range r.destination.log() {
+		seen[a.Seq]++
+	}
+	for seq, times := range seen {
+		if times > 1 {
+			r.t.Errorf("message %d was delivered %d times", seq, times)
+		}
+	}
+	if len(seen) != n {
+		r.t.Errorf("%d messages of %d were delivered", len(seen), n)
+	}
+	if left := r.left(); left > 0 {
+		r.t.Errorf("%d messages are left in the stream", left)
+	}
+}
+
+// B12: a durable that is deleted comes back by itself, and nothing is lost or
+// repeated.
+func TestConsumerDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 100)
+		r.run(config(), nil)
+		for range 3 {
+			time.Sleep(1500 * time.Millisecond)
+			if err := r.js.DeleteConsumer(t.Context(), streamName, consumerName); err != nil {
+				t.Fatal(err)
+			}
+			r.publish("acme", 5)
+		}
+		time.Sleep(20 * time.Second)
+		conforms(t, r.destination.log(), 115, config().Rate)
+		r.once(115)
+	})
+}
+
+// What was handed to a connection that broke stays pending on the server; the
+// shaper has it handed out again.
+func TestConnectionLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 100)
+		var nc *nats.Conn
+		r.run(config(), func(d *Deps) { nc = d.NATS })
+		for range 4 {
+			time.Sleep(1300 * time.Millisecond)
+			if err := nc.ForceReconnect(); err != nil {
+				t.Fatal(err)
+			}
+			r.publish("acme", 5)
+		}
+		time.Sleep(20 * time.Second)
+		conforms(t, r.destination.log(), 120, config().Rate)
+		r.once(120)
+	})
+}
+
+func TestConnectionClosedForGood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		var nc *nats.Conn
+		s := r.run(config(), func(d *Deps) { nc = d.NATS })
+		time.Sleep(time.Second)
+		nc.Close()
+		select {
+		case <-s.ended:
+			if s.result == nil {
+				t.Error("Run returned nil although its connection is closed for good")
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("Run goes on without a connection")
+		}
+	})
+}
+
+func TestStreamDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		s := r.run(config(), nil)
+		time.Sleep(time.Second)
+		if err := r.js.DeleteStream(t.Context(), streamName); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-s.ended:
+			if !errors.Is(s.result, ErrStreamGone) {
+				t.Errorf("Run returned %v", s.result)
+			}
+		case <-time.After(15 * time.Second):
+			t.Error("Run goes on without its stream")
+		}
+	})
+}
+
+func TestStreamReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 20)
+		s := r.run(config(), nil)
+		time.Sleep(time.Second)
+		if err := r.js.DeleteStream(t.Context(), streamName); err != nil {
+			t.Fatal(err)
+		}
+		r.makeStream()
+		select {
+		case <-s.ended:
+			if !errors.Is(s.result, ErrStreamGone) {
+				t.Errorf("Run returned %v", s.result)
+			}
+		case <-time.After(15 * time.Second):
+			t.Error("Run goes on with a stream that is not its own")
+		}
+	})
+}
+
+func TestLeaseLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 50)
+		s := r.run(config(), nil)
+		time.Sleep(time.Second)
+		r.leased.Store(false)
+		before := len(r.destination.log())
+		select {
+		case <-s.ended:
+			if !errors.Is(s.result, ErrLeaseLost) {
+				t.Errorf("Run returned %v", s.result)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("Run goes on without the lease")
+		}
+		if after := len(r.destination.log()); after > before {
+			t.Errorf("%d deliveries began after the lease was lost", after-before)
+		}
+	})
+}
+
+// Messages that somebody removed from the stream are not delivered, and not
+// counted for ever.
+func TestMessagesRemovedUnderUs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 100)
+		s := r.run(config(), nil)
+		time.Sleep(3 * time.Second)
+		stream, err := r.js.Stream(t.Context(), streamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(91)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		waiting, inFlight, delayed, _ := r.backlog.state()
+		if sum := waiting + inFlight + delayed; sum != 0 || s.index.len() != 0 {
+			t.Errorf("%d messages are still counted", sum)
+		}
+		if n := len(r.destination.log()); n > 90 {
+			t.Errorf("%d deliveries although 60 were removed", n)
+		}
+	})
+}
+
+// What comes after a purge is delivered.
+func TestDeliveryGoesOnAfterAPurge(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 50)
+		r.run(config(), nil)
+		time.Sleep(time.Second)
+		stream, err := r.js.Stream(t.Context(), streamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		before := len(r.destination.log())
+		r.publish("globex", 10)
+		time.Sleep(3 * time.Second)
+		if n := len(r.destination.log()) - before; n != 10 {
+			t.Errorf("%d of 10 deliveries after the purge", n)
+		}
+	})
+}
+
+// Stored canaries are taken away and never delivered.
+func TestCanariesAreSkipped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		for range 3 {
+			if _, err := r.js.Publish(t.Context(), subjects+".$canary", nil); err != nil {
+				t.Fatal(err)
+			}
+			r.publish("acme", 1)
+		}
+		r.run(config(), nil)
+		time.Sleep(2 * time.Second)
+		if n := len(r.destination.log()); n != 3 {
+			t.Errorf("%d deliveries, want 3", n)
+		}
+		if left := r.left(); left > 0 {
+			t.Errorf("%d messages are left", left)
+		}
+		if len(r.backlog.skipped) != 3 {
+			t.Errorf("%d skipped, want 3", len(r.backlog.skipped))
+		}
+	})
+}
