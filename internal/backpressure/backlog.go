@@ -45,9 +45,10 @@ type Deps struct {
 //	unseen = (F − M) + (L − S)
 //
 // since new messages arrive without gaps. The error is the duplicates since the
-// last confirmation, at most 20 ms of them. Before the outlet has caught up with
-// what lay in the stream at the start, the stream's count takes the place of
-// L − S.
+// last confirmation, at most 20 ms of them, and a message that is just being
+// forwarded; with stored canaries, also the one that is under way. Before the
+// outlet has caught up with what lay in the stream at the start, the stream's count
+// takes the place of L − S.
 type Backlog struct {
 	deps  Deps
 	marks Marks
@@ -62,7 +63,8 @@ type Backlog struct {
 	oldLast, oldLeft     uint64 // at the start: the last sequence, and how many of those up to it are not seen
 
 	admitted, drained *algorithms.Meter
-	busySince         int64 // since when there has been work without a pause; 0: idle
+	busySince         int64  // since when there has been work without a pause; 0: idle
+	drainedBefore     uint64 // all that was drained until then
 	transitions       [2]uint64
 }
 
@@ -143,7 +145,7 @@ func (b *Backlog) Outlet(waiting, inFlight, delayed, finished uint64) {
 	if total := waiting + inFlight + delayed; total == 0 {
 		b.busySince = 0
 	} else if b.busySince == 0 {
-		b.busySince = now
+		b.busySince, b.drainedBefore = now, b.drained.Total()
 	}
 	b.update()
 }
@@ -238,13 +240,14 @@ func (b *Backlog) drainRate(now int64) float64 {
 		return 0
 	}
 	aim := b.deps.Rate()
-	if b.busySince == 0 || now-b.busySince < int64(time.Second) {
+	busy := time.Duration(now - b.busySince)
+	if b.busySince == 0 || busy < time.Second {
 		return aim
 	}
-	measured := b.drained.PerSecond(now)
-	if busy := float64(now-b.busySince) / float64(meterWindow); busy < 1 {
+	// The delivery under way counts: at a slow pace the window may hold no other.
+	if busy < meterWindow {
 		// The window reaches back into idleness, which says nothing of the rate.
-		measured /= busy
+		return min(float64(b.drained.Total()-b.drainedBefore+1)/busy.Seconds(), aim)
 	}
-	return min(measured, aim)
+	return min(b.drained.PerSecond(now)+1/meterWindow.Seconds(), aim)
 }

@@ -75,9 +75,10 @@ type verdict struct {
 }
 
 // mute reports whether a reply subject must never be answered: with the
-// gateway's rights it would reach what its sender cannot.
+// gateway's rights it would reach what its sender cannot, or it would cost the
+// gateway its connection.
 func (d *Door) mute(reply string) bool {
-	return reply != "" && (reply[0] == '$' || under(reply, d.ingress) || under(reply, d.own) || !literal(reply))
+	return reply != "" && (reply[0] == '$' || under(reply, d.ingress) || under(reply, d.own) || !literal(reply) || len(reply) > maxAnswered)
 }
 
 // decide judges a message. wall is the time of day that goes with now.
@@ -99,6 +100,10 @@ func (d *Door) decide(m *nats.Msg, now int64, wall func() time.Time) verdict {
 	}
 	w := wishes{cost: 1}
 	if m.Header != nil {
+		if len(m.Data) == 0 && len(m.Header[statusHeader]) > 0 {
+			v.refused = invalid("header %s needs a body: without one a consumer takes the message for the broker's own", statusHeader)
+			return v
+		}
 		var r *Refusal
 		if w, r = readHeaders(m.Header, tenant, m.Reply, wall()); r != nil {
 			v.refused = r

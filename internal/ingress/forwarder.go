@@ -32,9 +32,9 @@ var errUnconfirmed = errors.New("ingress: the broker does not keep up with confi
 // What it cannot see is whether the broker did: with the stream gone or without
 // a leader a forwarded message gets no answer at all. So while there is traffic
 // it sends a canary through the same stream on the same connection. The broker
-// works in order, so the canary's answer confirms all that went before it. What
-// stays unconfirmed for too long is answered by the gateway, and nothing more is
-// taken until a canary comes back.
+// works in order, so the canary's answer confirms all that went before it on that
+// connection. What stays unconfirmed for too long is answered by the gateway, and
+// nothing more is taken until a canary comes back.
 //
 // On a stream without replicas the canary is a publish that expects an
 // impossible last sequence: the stream refuses it in order, tells its last
@@ -53,12 +53,14 @@ type Forwarder struct {
 	confirmed func(forwarded, lastSeq uint64)
 	wake      chan struct{}
 	answers   chan *nats.Msg
+	epoch     uint64 // how often the connection was made again; watch's
 	sub       *nats.Subscription
 
 	// sent counts the messages published. Only the worker adds to it, after the
 	// publish, so a canary sent after reading it follows all of them.
 	sent   atomic.Uint64
 	silent atomic.Bool
+	down   atomic.Bool // there is no connection
 
 	mu   sync.Mutex
 	ring []pending // indexed by count, modulo its length
@@ -142,12 +144,17 @@ func (f *Forwarder) listen() (err error) {
 	return nil
 }
 
-// watch sends canaries and answers for the broker when it is silent.
+// watch sends canaries and hears their answers. It can hang where the connection
+// hangs, so giveUp is called from elsewhere.
 func (f *Forwarder) watch(ctx context.Context) {
 	defer func() { _ = f.sub.Unsubscribe() }()
 	tick := time.NewTicker(canaryEvery)
 	tick.Stop()
 	defer tick.Stop()
+	status := f.nc.StatusChanged()
+	defer f.nc.RemoveStatusListener(status)
+	f.down.Store(!f.nc.IsConnected())
+	f.epoch = f.nc.Stats().Reconnects
 	watching := false
 	var last int64 // when the last canary left
 	for {
@@ -159,24 +166,43 @@ func (f *Forwarder) watch(ctx context.Context) {
 				watching = true
 				tick.Reset(canaryEvery)
 			}
+		case <-status:
+			f.down.Store(!f.nc.IsConnected())
 		case m := <-f.answers:
 			if f.heard(m) {
 				last = 0
 			}
 		case <-tick.C:
-			now := f.now()
-			f.giveUp(now - int64(patience))
+			f.renew()
 			if !f.open() {
 				tick.Stop()
 				watching = false
 				continue
 			}
-			if last == 0 || now-last >= int64(canaryLost) {
+			if now := f.now(); last == 0 || now-last >= int64(canaryLost) {
 				last = now
 				f.sendCanary()
 			}
 		}
 	}
+}
+
+// renew answers for what was under way when the connection broke: a canary on the
+// new one says nothing of what went by the old one.
+func (f *Forwarder) renew() {
+	if n := f.nc.Stats().Reconnects; n != f.epoch {
+		f.epoch = n
+		f.giveUpTo(f.sent.Load())
+	}
+}
+
+// ready reports whether a message can leave now. It does not ask the connection,
+// which may hang.
+func (f *Forwarder) ready() bool {
+	f.mu.Lock()
+	room := f.head-f.tail < ringSize
+	f.mu.Unlock()
+	return room && !f.down.Load()
 }
 
 // open reports whether there is something to watch: unconfirmed messages, or a
@@ -197,7 +223,7 @@ func (f *Forwarder) sendCanary() {
 // heard takes a canary's answer and reports whether the next one may leave.
 func (f *Forwarder) heard(m *nats.Msg) bool {
 	mark, err := strconv.ParseUint(m.Subject[len(f.inbox)+1:], 10, 64)
-	if err != nil {
+	if err != nil || f.nc.Stats().Reconnects != f.epoch {
 		return false
 	}
 	switch a := readCanary(m); a.kind {

@@ -13,6 +13,8 @@ const (
 	msgIDHeader    = "Nats-Msg-Id"
 	expectedStream = "Nats-Expected-Stream"
 	requestInfo    = "Nats-Request-Info"
+	// statusHeader with an empty body is how the broker speaks to consumers.
+	statusHeader = "Status"
 
 	apiKeyHeader   = "Flowgate-Api-Key"
 	deadlineHeader = "Flowgate-Deadline"
@@ -38,7 +40,7 @@ func readHeaders(h nats.Header, tenant, reply string, now time.Time) (wishes, *R
 	size := len("NATS/1.0\r\n\r\n") + len(tenant) + 1
 	for key, values := range h {
 		if !headerName(key) {
-			return w, invalid("header name %q has a byte that is not printable ASCII", clip(key))
+			return w, invalid("header name %q has a byte that no header name may have", clip(key))
 		}
 		for _, v := range values {
 			if strings.ContainsAny(v, "\r\n\x00") {
@@ -66,9 +68,6 @@ func readHeaders(h nats.Header, tenant, reply string, now time.Time) (wishes, *R
 			return w, invalid("header %s is not allowed: of the Nats-* headers only %s and %s are", clip(key), msgIDHeader, expectedStream)
 		}
 	}
-	if size > maxHeader {
-		return w, &Refusal{Reason: TooLarge, Text: "headers are larger than 65535 bytes", Wait: NoRetry}
-	}
 	if r := ownID(h, tenant); r != nil {
 		return w, r
 	}
@@ -84,12 +83,16 @@ func readHeaders(h nats.Header, tenant, reply string, now time.Time) (wishes, *R
 	if v, ok, r := single(h, deadlineHeader); r != nil {
 		return w, r
 	} else if ok {
-		at, r := parseDeadline(v, now)
+		at, stored, r := parseDeadline(v, now)
 		if r != nil {
 			return w, r
 		}
 		w.deadline = at
-		h[deadlineHeader] = []string{at.UTC().Format(time.RFC3339Nano)}
+		h[deadlineHeader] = []string{stored}
+		size += len(stored) - len(v)
+	}
+	if size > maxHeader {
+		return w, &Refusal{Reason: TooLarge, Text: "headers are larger than 65535 bytes", Wait: NoRetry}
 	}
 	return w, nil
 }
@@ -127,27 +130,32 @@ func single(h nats.Header, key string) (string, bool, *Refusal) {
 	return "", false, invalid("header %s is there %d times", key, len(values))
 }
 
-// parseDeadline reads RFC 3339, or a duration from now.
-func parseDeadline(v string, now time.Time) (time.Time, *Refusal) {
+// parseDeadline reads RFC 3339, which is stored as it came, or a duration from
+// now, which is stored as the instant that it means.
+func parseDeadline(v string, now time.Time) (at time.Time, stored string, r *Refusal) {
 	if at, err := time.Parse(time.RFC3339, v); err == nil {
-		return at, nil
+		return at, v, nil
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil {
-		return time.Time{}, invalid("header %s is %q; it must be a time as in RFC 3339 or a duration like 30s", deadlineHeader, clip(v))
+		return time.Time{}, "", invalid("header %s is %q; it must be a time as in RFC 3339 or a duration like 30s", deadlineHeader, clip(v))
 	}
-	return now.Add(d), nil
+	at = now.Add(d)
+	return at, at.UTC().Format(time.RFC3339Nano), nil
 }
 
-// headerName reports whether every byte of s may stand in a header's name.
+// headerName reports whether s can be a header's name: one with another byte in it
+// the client library would not send on.
 func headerName(s string) bool {
 	for i := range len(s) {
-		if s[i] <= ' ' || s[i] >= 0x7f || s[i] == ':' {
+		if s[i] <= ' ' || s[i] >= 0x7f || strings.IndexByte(notInNames, s[i]) >= 0 {
 			return false
 		}
 	}
 	return s != ""
 }
+
+const notInNames = "\"()/,:;<=>?@[\\]{}"
 
 // clip keeps what a producer sent from filling a NAK or a log line.
 func clip(s string) string {

@@ -20,6 +20,8 @@ const (
 	sweepEvery    = 100 * time.Millisecond
 	// overloadWait is the hint when the gateway or the broker cannot keep up.
 	overloadWait = time.Second
+	// openTimeout bounds the server's word on the subscription.
+	openTimeout = 10 * time.Second
 )
 
 // Deps are what the NATS front door works with.
@@ -58,6 +60,7 @@ type NATS struct {
 	metrics  *metrics
 	log      *slog.Logger
 	draining atomic.Bool
+	opened   chan struct{}
 }
 
 // New makes the NATS front door; nothing starts before Run.
@@ -74,6 +77,7 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 		queue:   newQueue(queueMessages, queueBytes),
 		metrics: newMetrics(deps.Registerer, deps.TenantLabel, deps.KnownTenant),
 		log:     deps.Logger.With("component", "ingress"),
+		opened:  make(chan struct{}),
 	}
 	n.door = Door{
 		prefix: cfg.Prefix + ".", ingress: cfg.Prefix,
@@ -91,10 +95,13 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 // confirmed wraps the callback with the count of what the stream did not store:
 // a duplicate, or a message refused by the broker's own limits.
 func (n *NATS) confirmed() func(forwarded, lastSeq uint64) {
-	var f0, l0 uint64
+	var f0, l0, own uint64
+	if n.deps.StoredCanary {
+		own = 1 // the canary itself is one of what was stored
+	}
 	return func(forwarded, lastSeq uint64) {
-		if l0 > 0 && forwarded-f0 > lastSeq-l0 {
-			n.metrics.unstored.Add(float64(forwarded - f0 - (lastSeq - l0)))
+		if sent, stored := forwarded-f0, lastSeq-l0-own; l0 > 0 && sent > stored {
+			n.metrics.unstored.Add(float64(sent - stored))
 		}
 		f0, l0 = forwarded, lastSeq
 		if n.deps.Confirmed != nil {
@@ -102,6 +109,9 @@ func (n *NATS) confirmed() func(forwarded, lastSeq uint64) {
 		}
 	}
 }
+
+// Opened is closed once producers are heard.
+func (n *NATS) Opened() <-chan struct{} { return n.opened }
 
 // Drain has every further message refused with reason draining.
 func (n *NATS) Drain() { n.draining.Store(true) }
@@ -121,6 +131,9 @@ func (n *NATS) shut() *Refusal {
 	}
 	if n.forward.silent.Load() {
 		return &Refusal{Reason: Overloaded, Text: "the broker does not confirm", Wait: overloadWait}
+	}
+	if !n.forward.ready() {
+		return &Refusal{Reason: Overloaded, Text: "the broker does not keep up", Wait: overloadWait}
 	}
 	return nil
 }
@@ -146,11 +159,16 @@ func (n *NATS) Run(ctx context.Context) error {
 		return fmt.Errorf("ingress: lift the client's pending limits: %w", err)
 	}
 
+	if err := n.deps.Receive.FlushTimeout(openTimeout); err != nil {
+		return fmt.Errorf("ingress: subscribe to %s>: %w", n.door.prefix, err)
+	}
+
 	var background, worker sync.WaitGroup
 	run, stop := context.WithCancel(context.Background())
 	background.Go(func() { n.forward.watch(run) })
 	background.Go(func() { n.sweep(run) })
 	worker.Go(n.work)
+	close(n.opened)
 
 	select {
 	case <-ctx.Done():
@@ -160,9 +178,8 @@ func (n *NATS) Run(ctx context.Context) error {
 		err = errors.New("ingress: the forwarding connection was closed for good")
 	}
 	n.draining.Store(true)
-	_ = sub.Unsubscribe()
 	if err == nil {
-		_ = n.deps.Receive.FlushTimeout(time.Second) // what was under way is in our hands after this
+		drain(sub)
 	}
 	n.queue.close()
 	worker.Wait()
@@ -173,8 +190,23 @@ func (n *NATS) Run(ctx context.Context) error {
 	return err
 }
 
+// drain ends the subscription once all that was under way to it is received; to
+// unsubscribe would drop what the library holds.
+func drain(sub *nats.Subscription) {
+	done := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(done) })
+	if sub.Drain() != nil {
+		return // there is no connection
+	}
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+		_ = sub.Unsubscribe()
+	}
+}
+
 // settle waits until all that was forwarded is confirmed or answered for; the
-// watch gives up on each message by itself, so the wait is bounded.
+// sweep gives up on each message by itself, so the wait is bounded.
 func (n *NATS) settle() {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -256,8 +288,8 @@ func (n *NATS) answer(reply string, r *Refusal) {
 	}
 }
 
-// sweep answers for messages that waited too long in the queue because the
-// worker is stuck.
+// sweep answers for messages that waited too long: in the queue because the
+// worker is stuck, or for the broker to confirm them.
 func (n *NATS) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -267,6 +299,7 @@ func (n *NATS) sweep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		n.forward.giveUp(n.deps.Clock() - int64(patience))
 		for {
 			in, ok := n.queue.popBefore(n.deps.Clock() - int64(patience-2*sweepEvery))
 			if !ok {

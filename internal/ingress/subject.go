@@ -12,6 +12,9 @@ const (
 	MaxReply   = 512
 	MaxMsgID   = 255
 	MaxTenant  = 64
+	// maxAnswered is the longest reply subject that is answered at all: our control
+	// line is longer than its sender's.
+	maxAnswered = 4000
 	// maxHeader is what the broker stores of headers at most (a 16-bit length).
 	maxHeader = 65535
 )

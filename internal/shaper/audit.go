@@ -42,6 +42,9 @@ func (s *Shaper) Audit() Audit {
 	return s.audit
 }
 
+// Looked is closed once the stream was read for the first time.
+func (s *Shaper) Looked() <-chan struct{} { return s.looked }
+
 // ErrStreamGone ends Run when the backlog stream was deleted or replaced.
 var ErrStreamGone = errors.New("the backlog stream is gone")
 
@@ -113,6 +116,9 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	now := time.Now()
 	s.mu.Lock()
 	a := &s.audit
+	if a.At.IsZero() {
+		close(s.looked)
+	}
 	a.At = now
 	a.Messages, a.Bytes, a.LastSeq = info.State.Msgs, info.State.Bytes, info.State.LastSeq
 	a.Pending = c.NumPending
@@ -198,4 +204,15 @@ func (s *Shaper) Oldest() (at time.Time, ok bool) {
 	defer s.mu.Unlock()
 	ns, ok := s.index.oldest()
 	return time.Unix(0, ns), ok
+}
+
+// Tenants is how many messages of the index each tenant has, in any state.
+func (s *Shaper) Tenants() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tenants := make(map[string]int, len(s.index.lanes))
+	for name, l := range s.index.lanes {
+		tenants[name] = l.messages
+	}
+	return tenants
 }

@@ -89,6 +89,7 @@ type Shaper struct {
 	jobs    chan []*message
 	wake    chan struct{}
 	resync  chan string // asks for a reset of the consumer, with the reason
+	looked  chan struct{}
 
 	mu       sync.Mutex // guards all below
 	index    *index
@@ -115,6 +116,7 @@ func New(cfg Config, deps Deps) (*Shaper, error) {
 		jobs:   make(chan []*message, deps.Concurrency),
 		wake:   make(chan struct{}, 1),
 		resync: make(chan string, 1),
+		looked: make(chan struct{}),
 	}
 	s.acks = newAcks(deps.NATS)
 	s.state = newStateKeeper(deps.State, deps.StateStream, s.log)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -67,6 +68,19 @@ func (a *App) Addr() (nats, admin string) {
 		admin = g.admin.listener.Addr().String()
 	}
 	return g.broker.ClientURL(), admin
+}
+
+// errNotReady is what Connect returns before Ready.
+var errNotReady = errors.New("the gateway is not ready yet")
+
+// Connect opens a connection as a producer in this process, with a producer's
+// rights; with FLOWGATE_NATS_LISTEN=off there is no other. The caller closes it.
+func (a *App) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	g := a.running()
+	if g == nil {
+		return nil, errNotReady
+	}
+	return g.broker.Client(opts...)
 }
 
 // Status reads the gateway's state; ok is false before Ready.
@@ -140,13 +154,20 @@ func (g *gateway) shutdown(orderly bool) {
 		g.log.Info("shutting down", "delay", g.cfg.ShutdownDelay.String(), "timeout", g.cfg.ShutdownTimeout.String())
 		time.Sleep(g.cfg.ShutdownDelay)
 	}
+	g.halt()
+}
+
+// halt ends whatever was started, the outlet first.
+func (g *gateway) halt() {
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.ShutdownTimeout)
 	defer cancel()
-	g.door.Drain()
-	g.stopOutlet() // deliveries in flight end, within the drain time
-	g.outlet.Wait()
-	g.stopDoor()
-	g.front.Wait()
+	if g.stopOutlet != nil { // the loops run
+		g.door.Drain()
+		g.stopOutlet() // deliveries in flight end, within the drain time
+		g.outlet.Wait()
+		g.stopDoor()
+		g.front.Wait()
+	}
 	g.unwind(ctx)
 }
 

@@ -13,7 +13,7 @@ type collector struct {
 
 	build, depth, bytes, oldest, marks, sampled, drain *prometheus.Desc
 	level, transitions, rate, leader, connected        *prometheus.Desc
-	deadLetters, reconnects                            *prometheus.Desc
+	deadLetters, reconnects, tenants, keys             *prometheus.Desc
 }
 
 func newCollector(g *gateway) *collector {
@@ -36,6 +36,8 @@ func newCollector(g *gateway) *collector {
 		connected:   d("nats_connected", "1 while every connection to NATS is up."),
 		deadLetters: d("dlq_messages", "Messages in the dead-letter stream."),
 		reconnects:  d("nats_reconnects_total", "Reconnects to NATS."),
+		tenants:     d("backlog_tenant_messages", "Messages in the backlog by tenant.", "tenant"),
+		keys:        d("limiter_keys", "Keys that the limiter remembers.", "scope"),
 	}
 }
 
@@ -84,6 +86,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, nc := range g.conns {
 		connected = connected && nc.IsConnected()
 		reconnects += nc.Stats().Reconnects
+	}
+	gauge(c.keys, float64(g.limits.Len()), "tenant")
+	tenants := map[string]int{}
+	for tenant, n := range g.shaper.Tenants() {
+		tenants[g.labels.of(tenant)] += n
+	}
+	for label, n := range tenants {
+		gauge(c.tenants, float64(n), label)
 	}
 	gauge(c.connected, one(connected))
 	counter(c.reconnects, float64(reconnects))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
@@ -41,6 +42,8 @@ type gateway struct {
 	door    *ingress.NATS
 	shaper  *shaper.Shaper
 	desk    *consumers.Desk
+	limits  *algorithms.Keyed
+	labels  *tenantLabels
 	admin   *adminServer
 
 	draining    atomic.Bool
@@ -68,9 +71,7 @@ func (a *App) start(ctx context.Context) (g *gateway, err error) {
 	g.failed, g.fail = failed, func(cause error) { fail(cause) }
 	defer func() {
 		if err != nil {
-			stop, cancel := context.WithTimeout(context.Background(), cfg.ShutdownTimeout)
-			defer cancel()
-			g.unwind(stop)
+			g.halt()
 			g = nil
 		}
 	}()
@@ -82,11 +83,11 @@ func (a *App) start(ctx context.Context) (g *gateway, err error) {
 	if err = g.connect(ctx); err != nil {
 		return nil, err
 	}
-	labels := newTenantLabels(cfg.Metrics.TenantsMax)
-	if err = g.openConsumer(ctx, a.opts.Destination, labels); err != nil {
+	g.labels = newTenantLabels(cfg.Metrics.TenantsMax)
+	if err = g.openConsumer(ctx, a.opts.Destination); err != nil {
 		return nil, err
 	}
-	if err = g.makePath(ctx, labels); err != nil {
+	if err = g.makePath(ctx); err != nil {
 		return nil, err
 	}
 	if cfg.Admin.Listen != settings.Off {
@@ -95,7 +96,7 @@ func (a *App) start(ctx context.Context) (g *gateway, err error) {
 		}
 	}
 	g.registry.MustRegister(newCollector(g))
-	return g, g.launch()
+	return g, g.launch(ctx)
 }
 
 // replicaID names this process among those of its name.

@@ -90,7 +90,7 @@ func (g *gateway) open(name string) (*nats.Conn, error) {
 // origin names messages without an id of their own.
 func (g *gateway) origin() string { return g.cfg.Names().Stream + "@" + g.assets.Incarnation }
 
-func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination, labels *tenantLabels) error {
+func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination) error {
 	destination := given
 	if destination == nil {
 		var err error
@@ -101,12 +101,12 @@ func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination,
 		g.onStop("consumer", func(context.Context) error { return destination.Close() })
 	}
 	dead := consumers.NewDeadLetters(g.js, g.cfg.Names().DLQ, g.origin())
-	g.desk = consumers.NewDesk(g.cfg.Consumer, destination, dead, labels.of, g.registry, g.log)
+	g.desk = consumers.NewDesk(g.cfg.Consumer, destination, dead, g.labels.of, g.registry, g.log)
 	return nil
 }
 
 // makePath makes the parts of a message's path, from the outlet to the door.
-func (g *gateway) makePath(ctx context.Context, labels *tenantLabels) (err error) {
+func (g *gateway) makePath(ctx context.Context) (err error) {
 	names := g.cfg.Names()
 	g.backlog = backpressure.New(g.cfg.Backpressure.Marks(), backpressure.Deps{
 		Clock: g.clock.now, Rate: g.rate,
@@ -142,7 +142,7 @@ func (g *gateway) makePath(ctx context.Context, labels *tenantLabels) (err error
 	if err != nil {
 		return err
 	}
-	limits, err := algorithms.NewKeyed(g.cfg.Limit.Tenant)
+	g.limits, err = algorithms.NewKeyed(g.cfg.Limit.Tenant)
 	if err != nil {
 		return fmt.Errorf("FLOWGATE_LIMIT_TENANT: %w", err)
 	}
@@ -156,11 +156,11 @@ func (g *gateway) makePath(ctx context.Context, labels *tenantLabels) (err error
 	}
 	g.door, err = ingress.New(door, ingress.Deps{
 		Receive: receive, Forward: forward,
-		Limits: tenantLimits{limits}, Backpressure: g.backlog, Confirmed: g.backlog.Confirmed,
+		Limits: tenantLimits{g.limits}, Backpressure: g.backlog, Confirmed: g.backlog.Confirmed,
 		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
 		StoredCanary: g.cfg.NATS.Replicas > 1,
 		Clock:        g.clock.now,
-		TenantLabel:  labels.of, KnownTenant: labels.peek,
+		TenantLabel:  g.labels.of, KnownTenant: g.labels.peek,
 		Registerer: g.registry, Logger: g.log,
 	})
 	return err
@@ -168,7 +168,7 @@ func (g *gateway) makePath(ctx context.Context, labels *tenantLabels) (err error
 
 // launch starts the loops: the outlet first, so that it is there when the door
 // opens.
-func (g *gateway) launch() error {
+func (g *gateway) launch(ctx context.Context) error {
 	outlet, stopOutlet := context.WithCancel(context.Background())
 	door, stopDoor := context.WithCancel(context.Background())
 	back, stopBack := context.WithCancel(context.Background())
@@ -195,5 +195,14 @@ func (g *gateway) launch() error {
 		return err
 	}
 	g.onStop("service", func(context.Context) error { return service.Stop() })
+	for _, ready := range []<-chan struct{}{g.shaper.Looked(), g.door.Opened()} {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-g.failed.Done():
+			return context.Cause(g.failed)
+		}
+	}
 	return nil
 }

@@ -58,6 +58,15 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// Client opens a connection as a producer's: to the embedded server within the
+// process, else to Config's URL, without the gateway's rights. The caller closes it.
+func (b *Broker) Client(opts ...nats.Option) (*nats.Conn, error) {
+	if b.server == nil {
+		return nats.Connect(b.cfg.URL, append(b.cfg.tls(), opts...)...)
+	}
+	return nats.Connect("", append([]nats.Option{nats.InProcessServer(inProcess{b.server})}, opts...)...)
+}
+
 // reports log what happens to a connection, not more often than every 10 s for each
 // kind: a server that refuses everything refuses each message.
 func (b *Broker) reports(name string) []nats.Option {

@@ -1,0 +1,58 @@
+package backpressure
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/flowgate/flowgate/internal/units"
+)
+
+func TestConfig(t *testing.T) {
+	pc, n := units.Percent, units.Absolute
+	for _, c := range []struct {
+		name      string
+		high      uint64
+		low, most units.Share
+		bytes     units.Size
+		wrong     string // the variables that the error names
+		marks     Marks
+	}{
+		{"defaults", 10_000, pc(80), pc(200), units.GiB, "", Marks{8000, 10_000, 20_000}},
+		{"numbers", 100, n(60), n(100), units.MiB, "", Marks{60, 100, 100}},
+		{"smallest", 1, pc(80), pc(100), units.MiB, "", Marks{0, 1, 1}},
+		{"LOW of 0", 10, n(0), pc(200), units.GiB, "", Marks{0, 10, 20}},
+		{"LOW just below", 10, n(9), n(10), units.GiB, "", Marks{9, 10, 10}},
+		{"rounded down", 15, pc(50), pc(150), units.GiB, "", Marks{7, 15, 22}},
+		{"largest", 100_000_000, pc(99), pc(1000), units.GiB, "", Marks{99_000_000, 100_000_000, 1_000_000_000}},
+		{"HIGH 0", 0, pc(80), pc(200), units.GiB, "HIGH", Marks{}},
+		{"HIGH too high", 100_000_001, pc(80), pc(200), units.GiB, "HIGH", Marks{}},
+		{"LOW at HIGH", 10, n(10), pc(200), units.GiB, "LOW", Marks{}},
+		{"LOW at 100%", 10, pc(100), pc(200), units.GiB, "LOW", Marks{}},
+		{"LOW above HIGH", 10, n(11), pc(200), units.GiB, "LOW", Marks{}},
+		{"MAX below HIGH", 10, pc(80), n(9), units.GiB, "MAX", Marks{}},
+		{"MAX at 99%", 10, pc(80), pc(99), units.GiB, "MAX", Marks{}},
+		{"MAX too high", 100_000_000, pc(80), pc(1001), units.GiB, "MAX", Marks{}},
+		{"MAX beyond 64 bits", 100_000_000, pc(80), pc(1 << 62), units.GiB, "MAX", Marks{}},
+		{"bytes", 10, pc(80), pc(200), units.MiB - 1, "MAX_BYTES", Marks{}},
+		{"all", 10, pc(100), pc(10), 0, "LOW MAX MAX_BYTES", Marks{}},
+	} {
+		cfg := Config{High: c.high, Low: c.low, Max: c.most, MaxBytes: c.bytes}
+		err := cfg.Validate()
+		if c.wrong == "" {
+			if err != nil || cfg.Marks() != c.marks {
+				t.Errorf("%s: %+v, %v", c.name, cfg.Marks(), err)
+			}
+			continue
+		}
+		names := strings.Fields(c.wrong)
+		if err == nil || strings.Count(err.Error(), "\n")+1 != len(names) {
+			t.Errorf("%s: want %s named in\n%v", c.name, c.wrong, err)
+			continue
+		}
+		for _, name := range names {
+			if !strings.Contains(err.Error(), "FLOWGATE_BACKPRESSURE_"+name+":") {
+				t.Errorf("%s: %s is not named in\n%v", c.name, name, err)
+			}
+		}
+	}
+}
