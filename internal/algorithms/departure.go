@@ -62,7 +62,10 @@ func (c *DepartureClock) Wait(now int64) time.Duration {
 	if part > 0 {
 		ns++
 	}
-	return time.Duration(max(0, ns-now))
+	if ns <= now {
+		return 0
+	}
+	return time.Duration(min(uint64(ns)-uint64(now), math.MaxInt64))
 }
 
 // Depart lets n leave together at the instant now, if that conforms; if not, it
@@ -89,7 +92,7 @@ func (c *DepartureClock) later(ns int64, part, n uint64) (int64, uint64) {
 		return math.MaxInt64, 0
 	}
 	whole, rest := bits.Div64(hi, lo, c.rate.N)
-	if whole > uint64(math.MaxInt64) || ns > 0 && int64(whole) > math.MaxInt64-ns {
+	if whole >= math.MaxInt64 || ns >= math.MaxInt64-int64(whole) {
 		return math.MaxInt64, 0
 	}
 	return ns + int64(whole), rest
@@ -108,17 +111,18 @@ func (c *DepartureClock) Next() int64 {
 }
 
 // Restore begins anew at the instant now, after a predecessor whose Next was
-// stored: as if a departure of one batch had left just now, and no further ahead
-// than one batch more. The first is safe whatever was stored or lost; the second
-// keeps a clock that was set back from standing still.
+// stored: as if a departure of one batch, the largest there is, had left just now,
+// and no further ahead than one batch more. The first is safe whatever was stored
+// or lost; the second keeps a clock that was set back from standing still.
 func (c *DepartureClock) Restore(stored, now int64, batch uint64) {
 	if c.rate.IsUnlimited() || c.rate.N == 0 {
 		return
 	}
 	c.set = true
+	batch = max(1, batch)
 	ahead, _ := c.later(now, 0, batch)
 	from := max(now, min(stored, ahead))
-	c.next, c.part = c.later(from, 0, 1)
+	c.next, c.part = c.later(from, 0, batch)
 }
 
 // SetRate changes the rate. What left before was paced by the old one, so in a

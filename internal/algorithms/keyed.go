@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +43,8 @@ func NewKeyed(rules []Rule) (*Keyed, error) {
 func (k *Keyed) Rule(i int) Rule { return k.rules[i] }
 
 // Look decides on n tokens of key and takes nothing. If it refuses, rule is the
-// one with the longest wait; Never is the longest.
+// one with the longest wait, and Never is the longest; if not, the one that has
+// the fewest tokens left.
 func (k *Keyed) Look(key string, now, n int64) (rule int, d Decision) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,7 +53,7 @@ func (k *Keyed) Look(key string, now, n int64) (rule int, d Decision) {
 
 // look requires that mu is held; buckets is nil for a key that is not there.
 func (k *Keyed) look(buckets []Bucket, now, n int64) (rule int, d Decision) {
-	d = Decision{Allowed: true}
+	d = Decision{Allowed: true, Remaining: math.MaxUint64}
 	for i := range k.limits {
 		var b Bucket
 		if buckets != nil {
@@ -61,7 +63,9 @@ func (k *Keyed) look(buckets []Bucket, now, n int64) (rule int, d Decision) {
 		if err != nil {
 			one.RetryAfter = Never
 		}
-		if !one.Allowed && (d.Allowed || longer(one.RetryAfter, d.RetryAfter)) {
+		switch {
+		case !one.Allowed && (d.Allowed || longer(one.RetryAfter, d.RetryAfter)),
+			one.Allowed && d.Allowed && one.Remaining < d.Remaining:
 			rule, d = i, one
 		}
 	}

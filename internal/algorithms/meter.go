@@ -22,11 +22,20 @@ func NewMeter(window time.Duration, steps int) *Meter {
 // the newest step.
 func (m *Meter) Add(now int64, n uint64) {
 	if !m.any {
-		m.any, m.started, m.newest = true, now, now/m.step
+		m.any, m.started, m.newest = true, now, m.number(now)
 	}
 	m.turn(now)
 	m.counts[m.slot(m.newest)] += n
 	m.total += n
+}
+
+// number is the step that an instant lies in, before the origin of time too.
+func (m *Meter) number(now int64) int64 {
+	number := now / m.step
+	if now%m.step < 0 {
+		number--
+	}
+	return number
 }
 
 func (m *Meter) slot(number int64) int {
@@ -36,7 +45,7 @@ func (m *Meter) slot(number int64) int {
 
 // turn brings the newest step up to now and empties those in between.
 func (m *Meter) turn(now int64) {
-	number := now / m.step
+	number := m.number(now)
 	for i := 0; m.newest < number && i < len(m.counts); i++ {
 		m.newest++
 		m.counts[m.slot(m.newest)] = 0
@@ -55,8 +64,10 @@ func (m *Meter) PerSecond(now int64) float64 {
 	for _, c := range m.counts {
 		sum += c
 	}
-	// The newest step is under way: it covers what has passed of it.
-	covered := int64(len(m.counts)-1)*m.step + max(0, now-m.newest*m.step)
+	// The newest step is under way: it covers what has passed of it, for a clock
+	// that stepped back nothing.
+	now = max(now, m.newest*m.step)
+	covered := int64(len(m.counts)-1)*m.step + now - m.newest*m.step
 	covered = max(m.step, min(covered, now-m.started))
 	return float64(sum) / time.Duration(covered).Seconds()
 }

@@ -76,7 +76,7 @@ func ParseRate(s string) (Rate, error) {
 		per *= time.Duration(scale)
 	}
 	r := Rate{N: n, Per: per}
-	if r.PerSecond() > maxPerSecond {
+	if r.tooFast() {
 		return Rate{}, fmt.Errorf("%q: too fast, the most is %d/s", s, maxPerSecond)
 	}
 	return r, nil
@@ -121,16 +121,30 @@ func (r Rate) String() string {
 	if r.IsUnlimited() {
 		return "unlimited"
 	}
-	for _, p := range periods {
-		if r.Per == p.per {
-			return strconv.FormatUint(r.N, 10) + "/" + p.unit
-		}
-	}
 	// 1 in 2s reads better as 0.5/s, if it has few decimals.
-	if seconds := uint64(r.Per / time.Second); r.Per%time.Second == 0 && seconds > 0 && r.N < 1_000_000 && r.N*1_000_000%seconds == 0 {
+	seconds := uint64(r.Per / time.Second)
+	if _, named := unitOf(r.Per); !named && r.Per%time.Second == 0 && seconds > 0 && r.N < 1_000_000 && r.N*1_000_000%seconds == 0 {
 		return strconv.FormatFloat(float64(r.N)/float64(seconds), 'f', -1, 64) + "/s"
 	}
-	return strconv.FormatUint(r.N, 10) + "/" + r.Per.String()
+	return r.exact()
+}
+
+// exact gives the rate with N as it is, where N means more than the pace.
+func (r Rate) exact() string {
+	period, named := unitOf(r.Per)
+	if !named {
+		period = r.Per.String()
+	}
+	return strconv.FormatUint(r.N, 10) + "/" + period
+}
+
+func unitOf(per time.Duration) (unit string, ok bool) {
+	for _, p := range periods {
+		if per == p.per {
+			return p.unit, true
+		}
+	}
+	return "", false
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -142,9 +156,12 @@ func (r *Rate) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// tooFast reports whether r is over maxPerSecond, which is one a nanosecond.
+func (r Rate) tooFast() bool { return r.N > uint64(r.Per) }
+
 // valid reports whether r can pace anything.
 func (r Rate) valid() error {
-	if r.IsUnlimited() || r.Per > 0 && r.PerSecond() <= maxPerSecond {
+	if r.IsUnlimited() || r.Per > 0 && !r.tooFast() {
 		return nil
 	}
 	return errors.New("a rate needs a period above 0 and at most 10⁹ events a second")

@@ -19,7 +19,7 @@ type Rule struct {
 
 // String gives the rule in its shortest form; the burst only if it is not n.
 func (r Rule) String() string {
-	s := r.Algorithm + ":" + r.Rate.String()
+	s := r.Algorithm + ":" + r.Rate.exact()
 	if r.Burst != r.Rate.N {
 		s += ",burst=" + strconv.FormatUint(r.Burst, 10)
 	}
@@ -53,7 +53,7 @@ func parseRule(s string) (Rule, error) {
 		return Rule{}, fmt.Errorf("%q: no algorithm %q; there is %s", s, algorithm, TokenBucketName)
 	}
 	pace, options, hasOptions := strings.Cut(rest, ",")
-	if strings.Contains(pace, ".") {
+	if number, _, _ := strings.Cut(pace, "/"); strings.Contains(number, ".") {
 		return Rule{}, fmt.Errorf("%q: a limit's number must be whole", s)
 	}
 	rate, err := ParseRate(pace)

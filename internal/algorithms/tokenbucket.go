@@ -59,7 +59,7 @@ func (t *TokenBucket) filled(b Bucket, now int64) Bucket {
 	if !b.used {
 		return Bucket{tokens: t.burst, at: now, used: true}
 	}
-	if now <= b.at || t.n == 0 {
+	if now <= b.at {
 		// A clock that stepped back: its time was credited already.
 		return b
 	}
@@ -122,13 +122,13 @@ func (t *TokenBucket) wait(b Bucket, now int64, want uint64) time.Duration {
 		return math.MaxInt64
 	}
 	ns, rest := bits.Div64(hi, lo, t.n)
-	if rest > 0 {
-		ns++
-	}
 	// Time that a stepped-back clock has to make up for comes on top.
 	behind := uint64(b.at - now)
-	if ns > math.MaxInt64-behind {
+	if ns >= math.MaxInt64 || behind >= math.MaxInt64-ns {
 		return math.MaxInt64
+	}
+	if rest > 0 {
+		ns++
 	}
 	return time.Duration(ns + behind)
 }

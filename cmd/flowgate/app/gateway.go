@@ -61,9 +61,9 @@ type gateway struct {
 }
 
 // start brings everything up in order, or nothing.
-func (a *App) start(ctx context.Context) (g *gateway, err error) {
+func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 	cfg := a.opts.Config
-	g = &gateway{
+	g := &gateway{
 		cfg: cfg, log: a.opts.Logger, registry: a.registry,
 		version: a.opts.Version, id: replicaID(), clock: newClock(),
 	}
@@ -72,7 +72,6 @@ func (a *App) start(ctx context.Context) (g *gateway, err error) {
 	defer func() {
 		if err != nil {
 			g.halt()
-			g = nil
 		}
 	}()
 

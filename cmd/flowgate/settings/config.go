@@ -145,7 +145,8 @@ func (c Config) Validate() error {
 	if c.ShutdownTimeout <= 0 || c.ShutdownTimeout > time.Hour {
 		bad("SHUTDOWN_TIMEOUT", "%s must be above 0 and at most 1h", c.ShutdownTimeout)
 	}
-	errs = append(errs, c.NATS.validate(bad), c.Ingress.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate())
+	c.NATS.validate(bad)
+	errs = append(errs, c.Ingress.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate())
 	for name, rules := range map[string]algorithms.Rules{"LIMIT_TENANT": c.Limit.Tenant} {
 		if _, err := algorithms.NewKeyed(rules); err != nil {
 			bad(name, "%w", err)
@@ -169,17 +170,18 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (n NATS) validate(bad func(name, format string, args ...any)) error {
+func (n NATS) validate(bad func(name, format string, args ...any)) {
 	if err := address(n.Listen); err != nil {
 		bad("NATS_LISTEN", "%w", err)
 	}
 	switch n.Replicas {
-	case 1, 3, 5:
+	case 1:
+	case 3, 5:
+		if n.URL == "" && n.Config == "" {
+			bad("NATS_REPLICAS", "%d needs a cluster: FLOWGATE_NATS_URL or FLOWGATE_NATS_CONFIG", n.Replicas)
+		}
 	default:
 		bad("NATS_REPLICAS", "%d must be 1, 3 or 5", n.Replicas)
-	}
-	if n.URL == "" && n.Config == "" && n.Replicas > 1 {
-		bad("NATS_REPLICAS", "%d needs a cluster: FLOWGATE_NATS_URL or FLOWGATE_NATS_CONFIG", n.Replicas)
 	}
 	if !n.SyncInterval.Always && n.SyncInterval.Every < time.Millisecond {
 		bad("NATS_SYNC_INTERVAL", "%s must be at least 1ms, or always", n.SyncInterval)
@@ -188,9 +190,12 @@ func (n NATS) validate(bad func(name, format string, args ...any)) error {
 		bad("NATS_CONFIG", "configures the embedded server, but FLOWGATE_NATS_URL names another; set one of them")
 	}
 	if n.URL == "" && n.Config == "" {
-		for name, value := range map[string]string{"CREDS": n.Creds, "USER": n.User, "PASSWORD": n.Password, "TOKEN": n.Token, "TLS_CA": n.TLSCA, "TLS_CERT": n.TLSCert, "TLS_KEY": n.TLSKey} {
-			if value != "" {
-				bad("NATS_"+name, "has no use: the embedded server without FLOWGATE_NATS_CONFIG needs no sign-in")
+		for _, v := range []struct{ name, value string }{
+			{"CREDS", n.Creds}, {"USER", n.User}, {"PASSWORD", n.Password}, {"TOKEN", n.Token},
+			{"TLS_CA", n.TLSCA}, {"TLS_CERT", n.TLSCert}, {"TLS_KEY", n.TLSKey},
+		} {
+			if v.value != "" {
+				bad("NATS_"+v.name, "has no use: without FLOWGATE_NATS_URL or FLOWGATE_NATS_CONFIG the embedded server needs no sign-in")
 			}
 		}
 	}
@@ -200,7 +205,6 @@ func (n NATS) validate(bad func(name, format string, args ...any)) error {
 	if (n.User == "") != (n.Password == "") {
 		bad("NATS_USER", "and FLOWGATE_NATS_PASSWORD go together; one is missing")
 	}
-	return nil
 }
 
 // address accepts host:port or off.

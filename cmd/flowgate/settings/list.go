@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 )
@@ -23,12 +24,14 @@ type Variable struct {
 // mask stands for a secret.
 const mask = "******"
 
+var secretParameter = regexp.MustCompile(`(?i)pass|pwd|token|secret|key|signature`)
+
 // Variables lists every variable with what environ makes of it, in the order of
 // the documentation. Values are shown as they stand, right or wrong.
 func Variables(environ []string) []Variable {
 	var c Config
 	list := fields(&c)
-	set, _ := gather(environ, list)
+	set, _, _ := gather(environ, list)
 	out := make([]Variable, len(list))
 	for i, f := range list {
 		value, ok := set[f.name]
@@ -44,33 +47,44 @@ func Variables(environ []string) []Variable {
 }
 
 func maskSecret(name, value string) string {
-	if strings.HasSuffix(name, "_URL") {
-		var masked []string
-		for part := range strings.SplitSeq(value, ",") {
-			masked = append(masked, MaskURL(part))
+	switch {
+	case name == prefix+"NATS_URL":
+		// A list. If a part of it is not understood, a comma may have been part of
+		// a password.
+		parts := strings.Split(value, ",")
+		for i := range parts {
+			if parts[i] = MaskURL(parts[i]); parts[i] == mask {
+				return mask
+			}
 		}
-		return strings.Join(masked, ",")
+		return strings.Join(parts, ",")
+	case strings.HasSuffix(name, "_URL"):
+		return MaskURL(value)
 	}
 	return mask
 }
 
-// MaskURL hides the password of a URL, and all of it if it does not parse. A
-// password among the query's parameters counts.
+// MaskURL hides the password or token of a URL, also one among the query's
+// parameters; all of the URL if it does not parse, or if an @ stands where it
+// makes no user.
 func MaskURL(s string) string {
 	u, err := url.Parse(s)
+	if err != nil || u.User == nil && strings.Contains(s, "@") {
+		return mask
+	}
+	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return mask
 	}
 	if u.User != nil {
 		if _, has := u.User.Password(); has {
 			u.User = url.UserPassword(u.User.Username(), mask)
-		} else if u.Scheme == "nats" || u.Scheme == "tls" {
+		} else if u.Scheme != "postgres" && u.Scheme != "postgresql" {
 			u.User = url.User(mask) // a token
 		}
 	}
-	q := u.Query()
 	for key := range q {
-		if k := strings.ToLower(key); strings.Contains(k, "password") || strings.Contains(k, "token") || strings.Contains(k, "secret") {
+		if secretParameter.MatchString(key) {
 			q.Set(key, mask)
 			u.RawQuery = q.Encode()
 		}

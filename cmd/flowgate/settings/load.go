@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,8 +16,7 @@ import (
 func Load(environ []string) (Config, error) {
 	var c Config
 	list := fields(&c)
-	set, errs := gather(environ, list)
-	parsed := true
+	set, unread, errs := gather(environ, list)
 	for _, f := range list {
 		value, ok := set[f.name]
 		if !ok {
@@ -30,14 +30,16 @@ func Load(environ []string) (Config, error) {
 				err = errors.New("the value is not understood") // and not shown
 			}
 			errs = append(errs, fmt.Errorf("%s: %w", f.name, err))
-			parsed = false
+			unread[f.name] = true
 		}
 	}
-	if parsed {
-		// Bounds, and values against each other; with a value missing they would
-		// report its absence as a second fault.
-		if err := c.Validate(); err != nil {
-			errs = append(errs, err)
+	if err := c.Validate(); err != nil {
+		for fault := range strings.SplitSeq(err.Error(), "\n") {
+			// With a value that could not be read, what does not fit to it is no
+			// second fault.
+			if !slices.ContainsFunc(variable.FindAllString(fault, -1), func(name string) bool { return unread[name] }) {
+				errs = append(errs, errors.New(fault))
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -46,16 +48,18 @@ func Load(environ []string) (Config, error) {
 	return c, nil
 }
 
+// variable finds the names of variables in a text.
+var variable = regexp.MustCompile(prefix + `[A-Z0-9_]+`)
+
 // gather picks our variables out of an environment, reads the _FILE ones, and
-// finds the names that nothing knows.
-func gather(environ []string, list []field) (map[string]string, []error) {
+// finds the names that nothing knows. unread are those whose file is at fault.
+func gather(environ []string, list []field) (set map[string]string, unread map[string]bool, errs []error) {
 	known := map[string]field{}
 	for _, f := range list {
 		known[f.name] = f
 	}
-	set := map[string]string{}
+	set, unread = map[string]string{}, map[string]bool{}
 	files := map[string]string{}
-	var errs []error
 	var unknown []string
 	for _, line := range environ {
 		name, value, _ := strings.Cut(line, "=")
@@ -82,11 +86,13 @@ func gather(environ []string, list []field) (map[string]string, []error) {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s_FILE: %w", f.name, err))
+			unread[f.name] = true
 			continue
 		}
 		text := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
 		if text == "" {
 			errs = append(errs, fmt.Errorf("%s_FILE: %s is empty", f.name, path))
+			unread[f.name] = true
 			continue
 		}
 		set[f.name] = text
@@ -95,7 +101,7 @@ func gather(environ []string, list []field) (map[string]string, []error) {
 	for _, name := range unknown {
 		errs = append(errs, fmt.Errorf("%s: unknown variable; did you mean %s?", name, nearest(name, list)))
 	}
-	return set, errs
+	return set, unread, errs
 }
 
 // foreign reports whether a name with our prefix is somebody else's: Kubernetes
@@ -107,8 +113,9 @@ func foreign(name string) bool {
 		rest == "PORT" || strings.HasPrefix(rest, "PORT_")
 }
 
-// nearest is the known name with the least edits between.
+// nearest is the known name with the least edits between, in capitals.
 func nearest(name string, list []field) string {
+	name = strings.ToUpper(name)
 	best, least := "", 1<<30
 	for _, f := range list {
 		candidates := []string{f.name}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/flowgate/flowgate/"
+
+// imports says which of our packages each may import; ARCHITECTURE.md shows the
+// same. What is not listed may not exist: a new package needs a line here.
+var imports = map[string][]string{
+	"internal/algorithms":       {},
+	"internal/units":            {},
+	"internal/ingress":          {"internal/algorithms", "internal/units"},
+	"internal/backpressure":     {"internal/algorithms", "internal/units"},
+	"internal/consumers":        {"internal/algorithms", "internal/units"},
+	"internal/consumers/pgtest": {},
+	"internal/shaper":           {"internal/algorithms", "internal/units", "internal/consumers"},
+
+	"cmd/flowgate/settings":   {"internal/algorithms", "internal/units", "internal/ingress", "internal/backpressure", "internal/shaper", "internal/consumers"},
+	"cmd/flowgate/app/broker": {},
+	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/settings", "internal/algorithms", "internal/units", "internal/ingress",
+		"internal/backpressure", "internal/shaper", "internal/consumers"},
+	"cmd/flowgate/demo": {"cmd/flowgate/app", "cmd/flowgate/settings", "loadtest/invariants", "loadtest/producers"},
+	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings"},
+
+	"loadtest/invariants": {"internal/algorithms"},
+	"loadtest/producers":  {"loadtest/invariants"},
+	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers"},
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	list := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...")
+	out, err := list.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := list.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(out); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(p.ImportPath, module)
+		allowed, ok := imports[name]
+		if !ok {
+			t.Errorf("%s is not in the table of packages", name)
+		}
+		for _, i := range p.Imports {
+			below, ours := strings.CutPrefix(i, module)
+			if ours && !slices.Contains(allowed, below) {
+				t.Errorf("%s imports %s", name, below)
+			}
+			if name == "internal/algorithms" && strings.Contains(i, ".") {
+				t.Errorf("algorithms imports %s; it may import the standard library alone", i)
+			}
+		}
+	}
+	if err := list.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
