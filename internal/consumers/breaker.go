@@ -52,8 +52,8 @@ func NewBreaker(backoff algorithms.Backoff, random func() float64) *Breaker {
 }
 
 // Allow reports whether a delivery may start at the instant now, and if not, when
-// to ask again. Half open, it lets out one: the claim is given back by Record or
-// by Release.
+// to ask again. Half open, it lets out one, which is of the present epoch: the
+// claim is given back by Record or by Release.
 func (b *Breaker) Allow(now time.Time) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,11 +79,14 @@ func (b *Breaker) Epoch() uint64 {
 	return b.epoch
 }
 
-// Release gives back a claim that was not used.
-func (b *Breaker) Release() {
+// Release gives back a claim of the given epoch that was not used; an older one
+// was no probe's.
+func (b *Breaker) Release(epoch uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.probing = false
+	if epoch == b.epoch {
+		b.probing = false
+	}
 }
 
 // Record takes the end of a delivery that began in the given epoch: whether the

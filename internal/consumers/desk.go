@@ -88,7 +88,7 @@ func NewDesk(cfg Config, destination Destination, dead DeadLetterStore, tenantLa
 func (d *Desk) Ready(now time.Time) (wait time.Duration, ok bool) { return d.breaker.Allow(now) }
 
 // Unready gives back a claim that was not used.
-func (d *Desk) Unready() { d.breaker.Release() }
+func (d *Desk) Unready() { d.breaker.Release(d.breaker.Epoch()) }
 
 // BreakerState is the breaker's state.
 func (d *Desk) BreakerState() BreakerState { return d.breaker.State() }
@@ -97,30 +97,37 @@ func (d *Desk) BreakerState() BreakerState { return d.breaker.State() }
 // order. It ends when ctx does: what was interrupted so is handed back without
 // having counted.
 func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
+	epoch := d.breaker.Epoch()
 	outcomes := make([]Outcome, len(batch))
 	due := make([]Delivery, 0, len(batch))
-	place := make([]int, 0, len(batch))
+	var place, late []int
 	for i, m := range batch {
 		if !m.Deadline.IsZero() && m.ReleasedAt.After(m.Deadline) {
-			outcomes[i] = d.bury(ctx, m, ErrExpired)
+			late = append(late, i)
 			continue
 		}
 		due, place = append(due, m), append(place, i)
 	}
-	if len(due) == 0 {
-		d.breaker.Release()
-		return outcomes
+	if len(due) > 0 {
+		verdicts := d.call(ctx, epoch, due)
+		for j, i := range place {
+			outcomes[i] = d.outcome(ctx, due[j], verdicts[j])
+		}
+	} else {
+		d.breaker.Release(epoch)
 	}
-	verdicts := d.call(ctx, due)
-	for j, i := range place {
-		outcomes[i] = d.outcome(ctx, due[j], verdicts[j])
+	// After the call, which the departure clock has timed: a dead letter may take
+	// long to write.
+	for _, i := range late {
+		m := batch[i]
+		m.Attempt-- // this one is not made
+		outcomes[i] = d.bury(ctx, m, ErrExpired)
 	}
 	return outcomes
 }
 
 // call makes the call itself, and tells the breaker what the destination was like.
-func (d *Desk) call(ctx context.Context, batch []Delivery) []Verdict {
-	epoch := d.breaker.Epoch()
+func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) []Verdict {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	d.metrics.inFlight.Add(float64(len(batch)))
@@ -142,8 +149,8 @@ func (d *Desk) call(ctx context.Context, batch []Delivery) []Verdict {
 			d.metrics.errors.WithLabelValues(v.Kind.String()).Inc()
 		}
 	}
-	if ctx.Err() != nil && !overloaded {
-		d.breaker.Release() // cut short by us: nothing was learnt
+	if ctx.Err() != nil {
+		d.breaker.Release(epoch) // cut short by us: nothing was learnt
 		return verdicts
 	}
 	if overloaded {

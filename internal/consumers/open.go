@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,6 +14,9 @@ import (
 )
 
 const schemes = "sqlite:<path>, postgres://…"
+
+// schemeForm is what may be shown: "password=hunter2 host=[::1]" has a colon too.
+var schemeForm = regexp.MustCompile(`^[a-z]{1,16}$`)
 
 // ValidateURL checks the form of a destination's URL without connecting; its
 // errors never show the URL, which may hold a password.
@@ -25,10 +29,14 @@ func ValidateURL(url string) error {
 	case "sqlite":
 		return nil
 	case "postgres", "postgresql":
-		if _, err := pgxpool.ParseConfig(url); err != nil {
+		// Without the slashes it would be read as "key=value key=value".
+		if _, err := pgxpool.ParseConfig(url); err != nil || !strings.HasPrefix(url, scheme+"://") {
 			return errors.New("is not a PostgreSQL URL like postgres://user:password@host:5432/database")
 		}
 		return nil
+	}
+	if !schemeForm.MatchString(scheme) {
+		return errors.New("begins with no scheme; it accepts " + schemes)
 	}
 	return fmt.Errorf("has the scheme %q; it accepts %s", scheme, schemes)
 }

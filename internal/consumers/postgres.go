@@ -81,15 +81,24 @@ func (p *Postgres) Deliver(ctx context.Context, batch []Delivery) []error {
 }
 
 // makeTable makes the table on first use. Two gateways may race: the loser's
-// error says that the table is there.
+// error says that the table, its type or its index is there.
 func (p *Postgres) makeTable(ctx context.Context, conn *pgx.Conn) error {
 	if p.made.Load() {
 		return nil
 	}
-	if _, err := conn.Exec(ctx, createPostgres); err != nil {
-		if code := state(err); code != "23505" && code != "42P07" {
-			return postgresVerdict(fmt.Errorf("make table %s: %w", tableName, err))
-		}
+	// Asked first, since CREATE TABLE IF NOT EXISTS needs a right to the schema that
+	// who may only write to the table has not.
+	var there bool
+	err := conn.QueryRow(ctx, `SELECT to_regclass('`+tableName+`') IS NOT NULL`).Scan(&there)
+	if err == nil && !there {
+		_, err = conn.Exec(ctx, createPostgres)
+	}
+	switch state(err) {
+	case "23505", "42710", "42P07":
+		err = nil
+	}
+	if err != nil {
+		return Overloaded(0, fmt.Errorf("postgres: make table %s: %w", tableName, err))
 	}
 	p.made.Store(true)
 	return nil
@@ -154,7 +163,7 @@ func (p *Postgres) many(ctx context.Context, conn *pgx.Conn, batch []Delivery) [
 	if err == nil {
 		return make([]error, len(batch))
 	}
-	if v := postgresVerdict(err); Judge(v).Kind != Reject {
+	if v := postgresVerdict(err); Judge(v).Kind == Overload || ctx.Err() != nil {
 		return all(len(batch), v)
 	}
 	verdicts := make([]error, len(batch))
@@ -171,7 +180,7 @@ func (p *Postgres) many(ctx context.Context, conn *pgx.Conn, batch []Delivery) [
 				continue
 			}
 			verdicts[i] = postgresVerdict(err)
-			if Judge(verdicts[i]).Kind == Overload {
+			if Judge(verdicts[i]).Kind == Overload || ctx.Err() != nil {
 				return err
 			}
 		}

@@ -103,6 +103,9 @@ func (s *SQLite) prepare(ctx context.Context) error {
 		}
 		have[name] = true
 	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
 	var missing []string
 	for _, c := range columns {
 		if !have[c] {
@@ -112,7 +115,7 @@ func (s *SQLite) prepare(ctx context.Context) error {
 	if len(missing) > 0 {
 		return fmt.Errorf("table %s is there without the columns %s; rename it, or use another database", tableName, strings.Join(missing, ", "))
 	}
-	return rows.Err()
+	return nil
 }
 
 // Deliver implements Destination.
@@ -133,8 +136,9 @@ func (s *SQLite) Deliver(ctx context.Context, batch []Delivery) []error {
 	case <-call.done:
 		return call.verdicts
 	case <-ctx.Done():
-		// It may be written all the same; a repeat changes nothing then.
-		return all(len(batch), fmt.Errorf("sqlite: not written in time: %w", ctx.Err()))
+		// It may be written all the same; a repeat changes nothing then. With one
+		// writer, whoever waits for its turn too long is not to blame.
+		return all(len(batch), Overloaded(0, fmt.Errorf("sqlite: not written in time: %w", ctx.Err())))
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 
 // overloadStates are the SQLSTATE classes and codes that say that the server, not
 // the row, is at fault: connection, resources, shutdown, rollback by concurrency,
-// lock not available, read-only, no such database, table or right.
+// lock not available, read-only, no such database, and what is wrong with our
+// statement itself, which every row would meet: no such table, column, right or
+// prepared statement.
 var overloadStates = []string{
-	"08", "53", "57P", "58", "XX", "40001", "40P01", "40003", "55P03", "55006", "25006", "25P02", "28", "3D", "42P01", "42501",
+	"08", "25", "26", "28", "3D", "40001", "40003", "40P01", "42", "53", "55", "57P", "58", "XX",
 }
 
 // rowStates are those that the same row will meet again: bad data, a broken

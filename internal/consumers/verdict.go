@@ -83,14 +83,14 @@ func Judge(err error) Verdict {
 	if err == nil {
 		return Verdict{}
 	}
-	if p, ok := errors.AsType[permanent](err); ok {
-		return Verdict{Kind: Reject, Err: p}
+	if _, ok := errors.AsType[permanent](err); ok {
+		return Verdict{Kind: Reject, Err: err}
 	}
 	if o, ok := errors.AsType[overloaded](err); ok {
-		return Verdict{Kind: Overload, Wait: o.wait, Err: o}
+		return Verdict{Kind: Overload, Wait: o.wait, Err: err}
 	}
 	if l, ok := errors.AsType[later](err); ok {
-		return Verdict{Kind: Retry, Wait: l.wait, Err: l}
+		return Verdict{Kind: Retry, Wait: l.wait, Err: err}
 	}
 	return Verdict{Kind: Retry, Err: err}
 }

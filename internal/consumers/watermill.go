@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -47,6 +48,10 @@ func NewPublisher(pub message.Publisher, topic func(Delivery) string) *Publisher
 func (p *Publisher) Deliver(ctx context.Context, batch []Delivery) []error {
 	verdicts := make([]error, len(batch))
 	for i, d := range batch {
+		if err := ctx.Err(); err != nil {
+			verdicts[i] = Overloaded(0, fmt.Errorf("not published in time: %w", err))
+			continue
+		}
 		if err := p.pub.Publish(p.topic(d), watermillMessage(ctx, d)); err != nil {
 			verdicts[i] = fmt.Errorf("publish: %w", err)
 		}
@@ -62,15 +67,22 @@ func (p *Publisher) Close() error { return p.pub.Close() }
 // at the shaper's pace. An Ack is done; a Nack is a failed attempt.
 type Subscriber struct {
 	mu     sync.Mutex
-	out    chan *message.Message
+	out    chan *offer
 	closed chan struct{}
 	once   sync.Once
 	feeds  sync.WaitGroup
 }
 
+// offer is a message on its way to a subscription.
+type offer struct {
+	*message.Message
+	taken    atomic.Bool   // a handler has it
+	returned chan struct{} // the subscription ended before one took it
+}
+
 // NewSubscriber makes a destination that waits for one subscription.
 func NewSubscriber() *Subscriber {
-	return &Subscriber{out: make(chan *message.Message), closed: make(chan struct{})}
+	return &Subscriber{out: make(chan *offer), closed: make(chan struct{})}
 }
 
 // Subscribe implements message.Subscriber. Every delivery goes to one of the
@@ -94,12 +106,14 @@ func (s *Subscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.M
 				return
 			case m := <-s.out:
 				select {
-				case ch <- m:
+				case ch <- m.Message:
+					m.taken.Store(true)
+				case <-m.Context().Done(): // the attempt is over
 				case <-ctx.Done():
-					m.Nack()
+					close(m.returned)
 					return
 				case <-s.closed:
-					m.Nack()
+					close(m.returned)
 					return
 				}
 			}
@@ -120,7 +134,7 @@ func (s *Subscriber) Deliver(ctx context.Context, batch []Delivery) []error {
 func (s *Subscriber) one(ctx context.Context, d Delivery) error {
 	mctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := watermillMessage(mctx, d)
+	m := &offer{Message: watermillMessage(mctx, d), returned: make(chan struct{})}
 	select {
 	case s.out <- m:
 	case <-ctx.Done():
@@ -133,7 +147,12 @@ func (s *Subscriber) one(ctx context.Context, d Delivery) error {
 		return nil
 	case <-m.Nacked():
 		return errors.New("the handler refused the message")
+	case <-m.returned:
+		return Overloaded(0, errors.New("the subscription ended before a handler took the message"))
 	case <-ctx.Done():
+		if !m.taken.Load() {
+			return Overloaded(0, fmt.Errorf("no handler took the message: %w", ctx.Err()))
+		}
 		return fmt.Errorf("the handler did not end in time: %w", ctx.Err())
 	}
 }

@@ -23,6 +23,7 @@ type Audit struct {
 	// what is under way is taken off.
 	Difference int64
 
+	leader      string    // the server that leads the consumer
 	stableSince time.Time // nothing pending on the server since then
 	doubts      int       // looks in a row that found a difference
 }
@@ -122,6 +123,11 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	a.At = now
 	a.Messages, a.Bytes, a.LastSeq = info.State.Msgs, info.State.Bytes, info.State.LastSeq
 	a.Pending = c.NumPending
+	moved := false
+	if c.Cluster != nil {
+		moved = a.leader != "" && c.Cluster.Leader != a.leader
+		a.leader = c.Cluster.Leader
+	}
 	switch {
 	case c.NumPending > 0:
 		a.stableSince = time.Time{}
@@ -166,7 +172,10 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 		s.log.Warn("messages were deleted from the stream under the gateway", "messages", len(pruned))
 		s.tell()
 	}
-	if doubt {
+	switch {
+	case moved:
+		s.reset("the consumer has another leader")
+	case doubt:
 		s.reset("the index and the stream disagree")
 	}
 	return nil

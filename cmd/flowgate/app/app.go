@@ -167,6 +167,8 @@ func (g *gateway) halt() {
 		g.outlet.Wait()
 		g.stopDoor()
 		g.front.Wait()
+	} else if g.lease != nil {
+		g.giveBack()
 	}
 	g.unwind(ctx)
 }

@@ -54,7 +54,7 @@ func (g *gateway) newService() (micro.Service, error) {
 		Name:        g.cfg.Name,
 		Version:     semver(g.version),
 		Description: "flowgate: backpressure gateway",
-		Metadata:    map[string]string{"replica": g.id, "ingress": g.cfg.Ingress.Prefix + ".>"},
+		Metadata:    map[string]string{"replica": g.id, broker.IngressKey: g.cfg.Ingress.Prefix + ".>"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NATS micro service: %w", err)

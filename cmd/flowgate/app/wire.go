@@ -61,8 +61,9 @@ func Check(ctx context.Context, opts Options) ([]broker.Finding, error) {
 // startTimeout bounds what is asked of the broker at the start.
 const startTimeout = 30 * time.Second
 
-// connect opens the connections, takes the lease and sees to the streams.
-func (g *gateway) connect(ctx context.Context) error {
+// connect opens the connections, takes the lease and sees to the streams. Who is
+// refused changes nothing of what another gateway works with.
+func (g *gateway) connect(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	control, err := g.open("control")
@@ -72,11 +73,50 @@ func (g *gateway) connect(ctx context.Context) error {
 	if g.js, err = jetstream.New(control); err != nil {
 		return fmt.Errorf("JetStream: %w", err)
 	}
-	if g.assets, err = broker.Ensure(ctx, g.js, topology(g.cfg)); err != nil {
+	if err := g.alone(ctx, control); err != nil {
 		return err
 	}
-	g.lease, err = broker.Acquire(ctx, g.assets.State, g.id, g.broker.Embedded())
+	t := topology(g.cfg)
+	defer func() {
+		if err != nil && g.lease != nil {
+			g.giveBack()
+		}
+	}()
+	// The first time there is no bucket yet, and nobody who works with the streams.
+	if state, e := g.js.KeyValue(ctx, t.StateBucket); e == nil {
+		if g.lease, err = broker.Acquire(ctx, state, g.id, g.broker.Embedded()); err != nil {
+			return err
+		}
+	}
+	if g.assets, err = broker.Ensure(ctx, g.js, t); err != nil {
+		return err
+	}
+	if g.lease == nil {
+		g.lease, err = broker.Acquire(ctx, g.assets.State, g.id, g.broker.Embedded())
+	}
 	return err
+}
+
+// giveBack lets another take the lease at once.
+func (g *gateway) giveBack() {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	_ = g.lease.Run(ended) // it runs out by itself otherwise
+}
+
+// alone refuses a prefix that another gateway answers.
+func (g *gateway) alone(ctx context.Context, nc *nats.Conn) error {
+	if g.broker.Embedded() {
+		return nil // nobody else is in there
+	}
+	others, err := broker.Answering(ctx, nc, g.cfg.Name, g.cfg.Ingress.Prefix)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("the gateway %s answers %s already: producers would get two answers; set FLOWGATE_INGRESS_PREFIX to another prefix", others[0].Name, others[0].Ingress)
+	}
+	return nil
 }
 
 func (g *gateway) open(name string) (*nats.Conn, error) {
