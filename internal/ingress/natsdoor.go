@@ -61,6 +61,9 @@ type NATS struct {
 	log      *slog.Logger
 	draining atomic.Bool
 	opened   chan struct{}
+	// stirred: the sweep runs, or was just told to by stir.
+	stirred atomic.Bool
+	stir    chan struct{}
 }
 
 // New makes the NATS front door; nothing starts before Run.
@@ -78,6 +81,7 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 		metrics: newMetrics(deps.Registerer, deps.TenantLabel, deps.KnownTenant),
 		log:     deps.Logger.With("component", "ingress"),
 		opened:  make(chan struct{}),
+		stir:    make(chan struct{}, 1),
 	}
 	n.door = Door{
 		prefix: cfg.Prefix + ".", ingress: cfg.Prefix,
@@ -220,6 +224,10 @@ func (n *NATS) receive(m *nats.Msg) {
 	in := incoming{m, n.deps.Clock()}
 	if !n.queue.push(in) {
 		n.refuse(in, "", &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
+		return
+	}
+	if !n.stirred.Load() && n.stirred.CompareAndSwap(false, true) {
+		n.stir <- struct{}{} // has room: the sweep took the one before
 	}
 }
 
@@ -289,14 +297,29 @@ func (n *NATS) answer(reply string, r *Refusal) {
 }
 
 // sweep answers for messages that waited too long: in the queue because the
-// worker is stuck, or for the broker to confirm them.
+// worker is stuck, or for the broker to confirm them. It sleeps while there are
+// none.
 func (n *NATS) sweep(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.stir:
+		}
+		if !n.sweepWhileBusy(ctx) {
+			return
+		}
+	}
+}
+
+// sweepWhileBusy returns false if ctx ended.
+func (n *NATS) sweepWhileBusy(ctx context.Context) bool {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-tick.C:
 		}
 		n.forward.giveUp(n.deps.Clock() - int64(patience))
@@ -307,5 +330,15 @@ func (n *NATS) sweep(ctx context.Context) {
 			}
 			n.refuse(in, "", &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
 		}
+		if n.resting() {
+			n.stirred.Store(false)
+			// What came in between found the sweep running.
+			if n.resting() || !n.stirred.CompareAndSwap(false, true) {
+				return true
+			}
+		}
 	}
 }
+
+// resting reports whether nothing is in our hands.
+func (n *NATS) resting() bool { return n.queue.resting() && n.forward.settled() }

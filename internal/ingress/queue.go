@@ -99,6 +99,14 @@ func (q *queue) close() {
 	q.ready.Broadcast()
 }
 
+// resting reports whether the queue is empty and pop waits: whoever called it has
+// dealt with the message before.
+func (q *queue) resting() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n == 0 && q.idle
+}
+
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

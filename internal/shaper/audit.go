@@ -23,6 +23,7 @@ type Audit struct {
 	// what is under way is taken off.
 	Difference int64
 
+	forwarded   uint64    // by the front door, before the look
 	leader      string    // the server that leads the consumer
 	stableSince time.Time // nothing pending on the server since then
 	doubts      int       // looks in a row that found a difference
@@ -30,6 +31,9 @@ type Audit struct {
 
 const (
 	auditEvery = time.Second
+	// idleEvery is how often the stream is looked at while nothing happens: a look
+	// costs the broker two requests.
+	idleEvery = 4 * time.Second
 	// doubtful is after how many looks a difference is believed.
 	doubtful = 3
 	// missing is for how long the stream may be gone before Run fails.
@@ -79,12 +83,25 @@ func (s *Shaper) watchStream(ctx context.Context) error {
 			s.log.Debug("stream not read", "error", err)
 		}
 		s.acks.nudge()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+		for wait := true; wait; wait = s.calm() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
 		}
 	}
+}
+
+// calm reports whether a look can wait: nothing is held, and the last looks found
+// nothing wrong.
+func (s *Shaper) calm() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := &s.audit
+	return s.index.len() == 0 && s.acks.len() == 0 && a.Messages == 0 && !a.At.Before(a.Tried) &&
+		!a.stableSince.IsZero() && time.Since(a.stableSince) > 2*auditEvery &&
+		a.forwarded == s.deps.Forwarded() && time.Since(a.At) < idleEvery-auditEvery/2
 }
 
 // look makes one comparison.
@@ -92,7 +109,7 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	s.mu.Lock()
-	s.audit.Tried = time.Now()
+	s.audit.Tried, s.audit.forwarded = time.Now(), s.deps.Forwarded()
 	s.mu.Unlock()
 	before := s.held()
 	stream, err := js.Stream(bounded, s.deps.Stream)
