@@ -3,6 +3,9 @@
 //
 //	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
 //	go run ./loadtest rate          the rate promise over a minute, at 200/s and 2,000/s
+//	go run ./loadtest idle          memory and processor with nothing to do
+//
+// What survives crashes, restarts and outages is in its tests: go test -v ./loadtest
 package main
 
 import (
@@ -35,17 +38,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	measurements := map[string]func(context.Context, bool) ([]figure, error){
-		"forwarding": measureForwarding, "rate": measureRate,
+		"forwarding": measureForwarding, "rate": measureRate, "idle": measureIdle,
 	}
 	names := f.Args()
 	if len(names) == 0 {
-		names = []string{"forwarding", "rate"}
+		names = []string{"forwarding", "rate", "idle"}
 	}
 	missed := false
 	for _, name := range names {
 		measure, ok := measurements[name]
 		if !ok {
-			return fmt.Errorf("no measurement %q; there are forwarding and rate", name)
+			return fmt.Errorf("no measurement %q; there are forwarding, rate and idle", name)
 		}
 		figures, err := measure(ctx, *short)
 		if err != nil {

@@ -29,7 +29,8 @@ func (p inProcess) InProcessConn() (net.Conn, error) {
 	return newPipe(c), nil
 }
 
-// Bounds of a pipe's buffer, and of the time it has to empty when it is closed.
+// Bounds of a pipe's buffer, of which there are two, and of the time they have to
+// empty when it is closed.
 const (
 	pipeBuffer = 256 << 10
 	pipeLinger = time.Second
