@@ -17,6 +17,7 @@ const module = "github.com/flowgate/flowgate/"
 var imports = map[string][]string{
 	"internal/algorithms":       {},
 	"internal/units":            {},
+	"internal/bubble":           {},
 	"internal/ingress":          {"internal/algorithms", "internal/units"},
 	"internal/backpressure":     {"internal/algorithms", "internal/units"},
 	"internal/consumers":        {"internal/algorithms", "internal/units"},

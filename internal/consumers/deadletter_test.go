@@ -9,23 +9,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // dlq is a dead-letter stream in a broker of its own.
 func dlq(t *testing.T, change func(*jetstream.StreamConfig)) (*DeadLetters, jetstream.Stream) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the broker is not ready")
-	}
+	s := bubble.Server(t)
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +68,7 @@ func letters(t *testing.T, s jetstream.Stream) uint64 {
 }
 
 func TestDeadLetter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l, stream := dlq(t, nil)
 		d := aDelivery(7)
 		d.ID, d.Attempt, d.Payload = "acme/order-7", 5, []byte("\x00\xff body")
@@ -121,7 +114,7 @@ func TestDeadLetter(t *testing.T) {
 }
 
 func TestDeadLetterRepeated(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l, stream := dlq(t, nil)
 		d := aDelivery(7)
 		put(t, l, d, errors.New("first"))
@@ -145,7 +138,7 @@ func TestDeadLetterRepeated(t *testing.T) {
 }
 
 func TestDeadLetterStreamFull(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l, stream := dlq(t, func(c *jetstream.StreamConfig) { c.MaxBytes = 64 << 10 })
 		big := aDelivery(1)
 		big.Payload = make([]byte, 40<<10)
@@ -167,7 +160,7 @@ func TestDeadLetterStreamFull(t *testing.T) {
 // TestDeadLetterNotWritten: whatever keeps the broker from saying that it has it is
 // an error.
 func TestDeadLetterNotWritten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l, stream := dlq(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
 		large := aDelivery(1)
 		large.Payload = make([]byte, 1990) // fits, but for what is added
@@ -189,7 +182,7 @@ func TestDeadLetterNotWritten(t *testing.T) {
 
 // TestDeskOnTheBroker sees messages to their end: the desk with the real store.
 func TestDeskOnTheBroker(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l, stream := dlq(t, func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 })
 		desk, _ := newDesk(always(errors.New("no luck")), l)
 		for n := 1; n <= 2; n++ {

@@ -6,27 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-// bubble runs f in a synctest bubble that may host a NATS server. nats.go keeps one
-// process-wide sync.Pool of timers; two collections empty it so that no timer
-// crosses bubbles. Not for t.Parallel.
-func bubble(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	flush := func() { runtime.GC(); runtime.GC() }
-	flush()
-	t.Cleanup(flush)
-	synctest.Test(t, f)
-}
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 func TestCanaryAnswer(t *testing.T) {
@@ -29,7 +31,7 @@ func TestCanaryAnswer(t *testing.T) {
 
 // An answer of the new connection to a canary that left before it was noticed.
 func TestCanaryAcrossConnections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t) // the watch does not run
 		f := r.door.forward
 		r.pipe.swallow.Store(true)
@@ -52,7 +54,7 @@ func TestCanaryAcrossConnections(t *testing.T) {
 }
 
 func TestCanaryOnlyUnderTraffic(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		if _, err := js.Publish(t.Context(), "ingress.acme.t", nil); err != nil {
@@ -74,7 +76,7 @@ func TestCanaryOnlyUnderTraffic(t *testing.T) {
 }
 
 func TestStoredCanary(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(_ *Config, d *Deps, _ *jetstream.StreamConfig) { d.StoredCanary = true }).run()
 		js := r.producer()
 		for i := range 4 {

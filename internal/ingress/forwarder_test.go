@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // outcomes waits for all futures and counts them: stored, or the code of the error.
@@ -53,7 +55,7 @@ func publishAsync(t *testing.T, js jetstream.JetStream, n int) []jetstream.PubAc
 const answeredBy = 2 * time.Second
 
 func TestStreamDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		if got := outcomes(t, js, publishAsync(t, js, 50)); got["stored"] != 50 {
@@ -96,7 +98,7 @@ func TestStreamDeleted(t *testing.T) {
 }
 
 func TestStreamFull(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(_ *Config, _ *Deps, s *jetstream.StreamConfig) { s.MaxMsgs = 5 }).run()
 		js := r.producer()
 		for range 5 {
@@ -130,7 +132,7 @@ func TestStreamFull(t *testing.T) {
 
 // The connection is up and nothing comes back.
 func TestBrokerSilent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		r.pipe.swallow.Store(true)
@@ -158,7 +160,7 @@ func TestBrokerSilent(t *testing.T) {
 
 // What went by a connection that broke is not confirmed by a canary on the next.
 func TestForwardingConnectionBreaks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		r.pipe.swallow.Store(true)
@@ -185,7 +187,7 @@ func TestForwardingConnectionBreaks(t *testing.T) {
 
 // While there is no connection, what is refused costs nothing.
 func TestNoForwardingConnection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		r.pipe.cut()
@@ -200,7 +202,7 @@ func TestNoForwardingConnection(t *testing.T) {
 
 // A broker that confirms nothing cannot make the gateway hold more than its ring.
 func TestUnconfirmedBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t) // the watch does not run: nothing is ever confirmed
 		f := r.door.forward
 		for i := range ringSize {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -17,17 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
-
-// bubble runs f in a synctest bubble that may host a NATS server. nats.go keeps one
-// process-wide sync.Pool of timers; two collections empty it so that no timer
-// crosses bubbles. Not for t.Parallel. A goroutine that outlives f fails the test.
-func bubble(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	flush := func() { runtime.GC(); runtime.GC() }
-	flush()
-	t.Cleanup(flush)
-	synctest.Test(t, f)
-}
 
 // allowance is Limits that a test sets: excess refuses, wait blocks.
 type allowance struct {

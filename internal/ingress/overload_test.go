@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // stuck has the worker wait in its next decision until release is closed.
@@ -29,7 +31,7 @@ func TestQueueOverflow(t *testing.T) {
 		{"bytes", 1000, 3 * 1100, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				const n = 20
 				r := newRig(t)
 				r.door.queue = newQueue(c.messages, c.bytes)
@@ -73,7 +75,7 @@ func TestQueueOverflow(t *testing.T) {
 }
 
 func TestWorkerStuck(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n = 30
 		r := newRig(t).run()
 		js := r.producer()
@@ -99,7 +101,7 @@ func TestWorkerStuck(t *testing.T) {
 }
 
 func TestBacklogFull(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		r.space.full.Store(true)
@@ -137,7 +139,7 @@ func TestBacklogFull(t *testing.T) {
 
 // Names that producers make up get no label of their own while they are refused.
 func TestRefusedTenantLabels(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(c *Config, d *Deps, _ *jetstream.StreamConfig) {
 			c.Tenants = []string{"acme"}
 			d.KnownTenant = func(string) string { return "other" }

@@ -12,10 +12,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 func TestPublish(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 
@@ -92,7 +93,7 @@ func TestPublish(t *testing.T) {
 }
 
 func TestDuplicate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(_ *Config, _ *Deps, s *jetstream.StreamConfig) { s.Duplicates = 2 * time.Minute }).run()
 		js := r.producer()
 		publish := func(tenant, id string) *jetstream.PubAck {
@@ -143,7 +144,7 @@ func (k keyed) Take(now int64, id Identity, cost int64) { k.Keyed.Take(id.Tenant
 // A producer that waits exactly as long as it is told always passes; and asking too
 // early costs it nothing.
 func TestHintKept(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rules, err := algorithms.ParseRules("token-bucket:3/s,burst=1")
 		if err != nil {
 			t.Fatal(err)
@@ -187,7 +188,7 @@ func TestHintKept(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestOrderWithinTenant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n = 400
 		r := newRig(t).run()
 		js := r.producer()
@@ -214,7 +215,7 @@ func TestOrderWithinTenant(t *testing.T) {
 }
 
 func TestPayloadLimit(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const limit = 4 << 10
 		r := newRig(t, func(c *Config, _ *Deps, _ *jetstream.StreamConfig) { c.MaxPayload = limit }).run()
 		js := r.producer()
@@ -258,7 +259,7 @@ func TestPayloadLimit(t *testing.T) {
 // A header name that the client library would not send on is refused for good, not
 // as an overload that a producer would try again for ever.
 func TestHeaderNameNotForwardable(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		conn, err := r.server.InProcessConn()
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // With a reply subject of their choice producers would have the gateway, which has
@@ -24,7 +26,7 @@ func TestReplyBorrowsRights(t *testing.T) {
 	answered := []string{"ingress2.x", "ingressx", "flowgatex.y", "flowgate-2.x", "_INBOX.x", "a$.b", "x.$JS.API", strings.Repeat("r", MaxReply)}
 	tooLong := []string{strings.Repeat("r", MaxReply+1), "_INBOX." + strings.Repeat("x", 2000)}
 
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		spy := r.connect()
 		var seen []*nats.Msg
@@ -99,7 +101,7 @@ func TestReplyBorrowsRights(t *testing.T) {
 // A control line holds 4,096 bytes, of which the subject, the reply and two lengths are a
 // part. A NAK's is longer than a short message's: it has headers.
 func TestReplyFillsControlLine(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(c *Config, _ *Deps, _ *jetstream.StreamConfig) { c.Prefix = "i" }).run()
 		nc := r.connect()
 		for n := 3990; n <= 4096-len("i.a ")-len(" 0"); n++ {
@@ -123,7 +125,7 @@ func TestReplyFillsControlLine(t *testing.T) {
 // The longest subject and reply that are allowed, with the longest names around them,
 // get through the broker in one piece.
 func TestLongestSubjectForwarded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(_ *Config, d *Deps, s *jetstream.StreamConfig) {
 			name := "a" + strings.Repeat("b", 31)
 			d.Name, d.Backlog = name, name+".backlog"
@@ -165,7 +167,7 @@ func TestLongestSubjectForwarded(t *testing.T) {
 // An empty body and a Status header is how the broker speaks to consumers: a client
 // library takes such a message for the consumer's end, again at every redelivery.
 func TestStatusHeaderWithoutBody(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		status := func(body string) error {

@@ -9,10 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 func TestDraining(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(c *Config, _ *Deps, _ *jetstream.StreamConfig) { c.Tenants = []string{"acme", "t?"} }).run()
 		js := r.producer()
 		if _, err := js.Publish(t.Context(), "ingress.acme.t", nil); err != nil {
@@ -39,7 +41,7 @@ func TestDraining(t *testing.T) {
 // refused, or, from the broker, that nobody is there.
 func TestStopUnderTraffic(t *testing.T) {
 	for _, after := range []int{1, 100, 3000} {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			const n = 3000
 			r := newRig(t).run()
 			js := r.producer()
@@ -71,7 +73,7 @@ func TestStopUnderTraffic(t *testing.T) {
 
 // Messages that the client library holds when the gateway stops are answered too.
 func TestStopWithMessagesUnread(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n = 500
 		r := newRig(t)
 		gate := make(chan struct{})
@@ -98,7 +100,7 @@ func TestStopWithMessagesUnread(t *testing.T) {
 }
 
 func TestStopWaitsForTheBroker(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t).run()
 		js := r.producer()
 		r.pipe.swallow.Store(true)
@@ -127,7 +129,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 		"forwarding": func(r *rig) { r.forward.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t).run()
 				js := r.producer()
 				r.pipe.swallow.Store(true)
@@ -158,7 +160,7 @@ func TestRunWithoutConnection(t *testing.T) {
 		"receiving":  func(r *rig) { r.receive.Close() },
 		"forwarding": func(r *rig) { r.forward.Close() },
 	} {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := newRig(t)
 			closeOne(r)
 			if err := r.door.Run(t.Context()); err == nil {

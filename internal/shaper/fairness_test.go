@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // A tenant that comes late waits behind what is in flight and one message of each
 // other tenant, however much they have waiting.
 func TestNewcomer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("big", 300)
 		r.publish("large", 300)
@@ -32,7 +34,7 @@ func TestNewcomer(t *testing.T) {
 }
 
 func TestTenantsInTurn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		tenants := 7
 		for i := range tenants {
@@ -56,7 +58,7 @@ func TestTenantsInTurn(t *testing.T) {
 }
 
 func TestOrderWithinATenant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		s := r.run(config(), nil)
 		for range 10 {

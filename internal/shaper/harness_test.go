@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -18,20 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/units"
 )
-
-// bubble runs f in a synctest bubble that may host a NATS server. nats.go keeps one
-// process-wide sync.Pool of timers; two collections empty it so that no timer
-// crosses bubbles. Not for t.Parallel.
-func bubble(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	flush := func() { runtime.GC(); runtime.GC() }
-	flush()
-	t.Cleanup(flush)
-	synctest.Test(t, f)
-}
 
 // rig is a JetStream server with a backlog, and what a shaper needs around it.
 type rig struct {
@@ -55,22 +43,16 @@ const (
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server is not ready")
-	}
+	s := bubble.Server(t)
 	r := &rig{t: t, server: s, start: time.Now(), backlog: &backlog{}}
 	r.destination = &destination{outcome: done}
 	r.leased.Store(true)
 	r.nc = r.connect()
-	if r.js, err = jetstream.New(r.nc); err != nil {
+	js, err := jetstream.New(r.nc)
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.js = js
 	r.makeStream()
 	if _, err := r.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "FLOWGATE_STATE"}); err != nil {
 		t.Fatal(err)

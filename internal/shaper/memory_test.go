@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // Payloads over the budget are read again when due, and are the right ones.
 func TestPayloadsOverTheBudget(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		const n, size = 120, 64 << 10 // 7.5 MiB against 1 MiB
 		body := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, size) }

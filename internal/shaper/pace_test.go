@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // conforms checks the promise of a rate on a log, and that all of it arrived.
@@ -21,7 +22,7 @@ func conforms(t *testing.T, log []attempt, want int, rate algorithms.Rate) {
 
 // B22: what waited while nothing could leave does not come out as a flood.
 func TestPaceAfterIdling(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.run(config(), nil)
 		time.Sleep(time.Minute)
@@ -47,7 +48,7 @@ func TestPaceAfterIdling(t *testing.T) {
 }
 
 func TestPaceWhileTheConsumerIsHeldBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.run(config(), nil)
 		r.destination.set(func(d *destination) { d.held = time.Now().Add(time.Minute) })
@@ -64,7 +65,7 @@ func TestPaceWhileTheConsumerIsHeldBack(t *testing.T) {
 func TestPaceAchieved(t *testing.T) {
 	for _, rate := range []algorithms.Rate{{N: 3, Per: time.Minute}, {N: 200, Per: time.Second}, {N: 2000, Per: time.Second}} {
 		t.Run(rate.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t)
 				const messages = 600
 				r.publish("acme", messages)
@@ -88,7 +89,7 @@ func TestPaceAchieved(t *testing.T) {
 }
 
 func TestPaceUnlimited(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 500)
 		cfg := config()
@@ -103,7 +104,7 @@ func TestPaceUnlimited(t *testing.T) {
 
 // A restart behaves as if a delivery had just left, whatever the predecessor did.
 func TestPaceOverRestarts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 40)
 		for range 8 {
@@ -121,7 +122,7 @@ func TestPaceOverRestarts(t *testing.T) {
 
 // A clock that was set back between two lives must not stop the outlet.
 func TestPaceAfterAClockThatSteppedBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		ahead := r.run(config(), func(d *Deps) {
 			d.Clock = func() int64 { return time.Now().Add(time.Hour).UnixNano() }
@@ -141,7 +142,7 @@ func TestPaceAfterAClockThatSteppedBack(t *testing.T) {
 }
 
 func TestConcurrency(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.destination.takes = time.Second
 		r.publish("acme", 40)
@@ -160,7 +161,7 @@ func TestConcurrency(t *testing.T) {
 }
 
 func TestBatches(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 30)
 		r.publish("globex", 30)

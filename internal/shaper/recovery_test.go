@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // once checks that each of n messages was delivered once, and none is left.
@@ -32,7 +34,7 @@ func (r *rig) once(n int) {
 // B12: a durable that is deleted comes back by itself, and nothing is lost or
 // repeated.
 func TestConsumerDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 100)
 		r.run(config(), nil)
@@ -52,7 +54,7 @@ func TestConsumerDeleted(t *testing.T) {
 // What was handed to a connection that broke stays pending on the server; the
 // shaper has it handed out again.
 func TestConnectionLost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 100)
 		var nc *nats.Conn
@@ -71,7 +73,7 @@ func TestConnectionLost(t *testing.T) {
 }
 
 func TestConnectionClosedForGood(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var nc *nats.Conn
 		s := r.run(config(), func(d *Deps) { nc = d.NATS })
@@ -89,7 +91,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 }
 
 func TestStreamDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		s := r.run(config(), nil)
 		time.Sleep(time.Second)
@@ -108,7 +110,7 @@ func TestStreamDeleted(t *testing.T) {
 }
 
 func TestStreamReplaced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 20)
 		s := r.run(config(), nil)
@@ -129,7 +131,7 @@ func TestStreamReplaced(t *testing.T) {
 }
 
 func TestLeaseLost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 50)
 		s := r.run(config(), nil)
@@ -153,7 +155,7 @@ func TestLeaseLost(t *testing.T) {
 // Messages that somebody removed from the stream are not delivered, and not
 // counted for ever.
 func TestMessagesRemovedUnderUs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 100)
 		s := r.run(config(), nil)
@@ -178,7 +180,7 @@ func TestMessagesRemovedUnderUs(t *testing.T) {
 
 // What comes after a purge is delivered.
 func TestDeliveryGoesOnAfterAPurge(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 50)
 		r.run(config(), nil)
@@ -202,7 +204,7 @@ func TestDeliveryGoesOnAfterAPurge(t *testing.T) {
 
 // Stored canaries are taken away and never delivered.
 func TestCanariesAreSkipped(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		for range 3 {
 			if _, err := r.js.Publish(t.Context(), subjects+".$canary", nil); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 )
 
@@ -22,7 +23,7 @@ func failing(times int, delay time.Duration) func(consumers.Delivery) consumers.
 
 // Retries pass the same bucket as first attempts.
 func TestRetriesAreMetered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.destination.outcome = failing(2, 300*time.Millisecond)
 		r.publish("acme", 30)
@@ -37,7 +38,7 @@ func TestRetriesAreMetered(t *testing.T) {
 
 // B03: parked messages do not hold up the others.
 func TestDelayedMessagesStepAside(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.destination.outcome = func(d consumers.Delivery) consumers.Outcome {
 			if d.Tenant == "stuck" {
@@ -71,7 +72,7 @@ func TestDelayedMessagesStepAside(t *testing.T) {
 
 // Attempts and due times are ours, and outlive the process.
 func TestAttemptsOutliveARestart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.destination.outcome = failing(3, 10*time.Second)
 		r.publish("acme", 1)
@@ -112,7 +113,7 @@ func TestAttemptsOutliveARestart(t *testing.T) {
 }
 
 func TestUncountedAttempts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.destination.outcome = func(d consumers.Delivery) consumers.Outcome {
 			if time.Since(r.start) < time.Minute {

@@ -3,11 +3,13 @@ package shaper
 import (
 	"testing"
 	"time"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // B10: on stop what is in flight ends and is acknowledged; the rest is for the next.
 func TestStopFinishesWhatIsInFlight(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.destination.takes = 300 * time.Millisecond
 		r.publish("acme", 60)
@@ -27,7 +29,7 @@ func TestStopFinishesWhatIsInFlight(t *testing.T) {
 
 // A delivery that does not end within the drain time is cut off and comes again.
 func TestStopCutsOffWhatHangs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.destination.takes = time.Hour
 		r.publish("acme", 2)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 func gather(t *testing.T, r *running) []*dto.MetricFamily {
@@ -34,7 +36,7 @@ func get(r *running, path string) (int, string) {
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
 func TestStatus(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=1000", "FLOWGATE_SHAPER_RATE=10/s")
 		_, js := r.client()
 		r.admitted(js, "acme", 200)
@@ -90,7 +92,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_SHUTDOWN_DELAY=10s", "FLOWGATE_BACKPRESSURE_HIGH=10")
 		r.sink.answers(away)
 		_, js := r.client()
@@ -128,7 +130,7 @@ func TestMetrics(t *testing.T) {
 		names[n] = true
 	}
 	delete(names, "flowgate_consumer_conflicts_total") // the databases'
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=20", "FLOWGATE_LIMIT_TENANT=token-bucket:30/s")
 		_, js := r.client()
 		_, _ = js.Publish(t.Context(), "ingress.b*d.orders", nil)
@@ -178,7 +180,7 @@ func TestMetrics(t *testing.T) {
 
 // Tenants beyond the bound share a label, and made-up ones get none.
 func TestTenantLabels(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_METRICS_TENANTS_MAX=2", "FLOWGATE_INGRESS_TENANTS=a*")
 		_, js := r.client()
 		for _, tenant := range []string{"a1", "a2", "a3", "a4"} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 )
 
@@ -18,7 +19,7 @@ func away(context.Context, consumers.Delivery) error {
 // B06: a burst between two looks cannot sail past the mark, from however many
 // connections it comes; and who comes after it is refused at once.
 func TestBurstStopsAtHigh(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=1000", "FLOWGATE_LIMIT_TENANT=unlimited")
 		r.sink.answers(away)
 		results := make(chan [2]int)
@@ -70,7 +71,7 @@ func TestBurstStopsAtHigh(t *testing.T) {
 
 // B07: what is in flight counts.
 func TestInFlightCounts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=100", "FLOWGATE_CONSUMER_CONCURRENCY=100",
 			"FLOWGATE_CONSUMER_TIMEOUT=1h", "FLOWGATE_SHAPER_RATE=unlimited")
 		r.sink.answers(hangs)
@@ -88,7 +89,7 @@ func TestInFlightCounts(t *testing.T) {
 // The hint is the time until LOW at the drain rate, and it is enough for one
 // producer alone. B31: the level changes once each way.
 func TestHysteresisAndHint(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=100", "FLOWGATE_BACKPRESSURE_LOW=60", "FLOWGATE_SHAPER_RATE=10/s")
 		_, js := r.client()
 		for i := 0; ; i++ {
@@ -124,7 +125,7 @@ func TestHysteresisAndHint(t *testing.T) {
 // B31: after an outage the level comes back by itself, with no message to trigger
 // it.
 func TestLevelComesBackByItself(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=50")
 		r.sink.answers(away)
 		_, js := r.client()
@@ -147,7 +148,7 @@ func TestLevelComesBackByItself(t *testing.T) {
 // The broker holds the last line: were our count wrong, its own refusal reaches the
 // producer, and a gateway over it is not confused.
 func TestStreamLimitReachesTheProducer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=1000")
 		r.sink.answers(away)
 		stream, err := r.control().Stream(t.Context(), "FLOWGATE")
@@ -177,7 +178,7 @@ func TestStreamLimitReachesTheProducer(t *testing.T) {
 
 // Raising and lowering MAX keeps what is stored. B25.
 func TestRestartWithALowerMax(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=1000")
 		r.sink.answers(away)
 		_, js := r.client()

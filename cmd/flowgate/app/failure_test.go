@@ -8,13 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/shaper"
 )
 
 // B02: an outage costs probes, not the messages' attempts.
 func TestOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.sink.answers(away)
 		_, js := r.client()
@@ -46,7 +47,7 @@ func TestAttemptsEnd(t *testing.T) {
 		"by error":   func(context.Context, consumers.Delivery) error { return errors.New("no") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := start(t, "FLOWGATE_CONSUMER_MAX_ATTEMPTS=3", "FLOWGATE_BACKPRESSURE_HIGH=100", "FLOWGATE_CONSUMER_TIMEOUT=1s", "FLOWGATE_CONSUMER_CONCURRENCY=20")
 				r.sink.answers(fails)
 				_, js := r.client()
@@ -70,7 +71,7 @@ func TestAttemptsEnd(t *testing.T) {
 
 // B36: attempts go on where they were after a restart.
 func TestAttemptsOverARestart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		fail := func(context.Context, consumers.Delivery) error { return errors.New("no") }
 		r := start(t, "FLOWGATE_CONSUMER_MAX_ATTEMPTS=3", "FLOWGATE_CONSUMER_BACKOFF=10s")
 		r.sink.answers(fail)
@@ -92,7 +93,7 @@ func TestAttemptsOverARestart(t *testing.T) {
 
 // B37: a dead letter that cannot be written leaves the message where it is.
 func TestDeadLetterStreamFull(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t)
 		dlq, err := r.control().Stream(t.Context(), "FLOWGATE_DLQ")
 		if err != nil {
@@ -140,7 +141,7 @@ func TestDeadLetterStreamFull(t *testing.T) {
 // B12: without its stream the gateway says so, answers every producer, and ends, so
 // that whoever runs it starts it anew.
 func TestStreamDeletedUnderTheGateway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t)
 		_, js := r.client()
 		r.admitted(js, "acme", 1)
@@ -171,7 +172,7 @@ func TestStreamDeletedUnderTheGateway(t *testing.T) {
 
 // B14: a stream that captures the ingress turns readiness red.
 func TestCapturedIngress(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t)
 		if _, err := r.control().CreateStream(t.Context(), jetstream.StreamConfig{Name: "THIEF", Subjects: []string{"ingress.acme.>"}}); err != nil {
 			t.Fatal(err)

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,17 +17,6 @@ import (
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/consumers"
 )
-
-// bubble runs f in a synctest bubble that may host a NATS server. nats.go keeps one
-// process-wide sync.Pool of timers; two collections empty it so that no timer
-// crosses bubbles. Not for t.Parallel.
-func bubble(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	flush := func() { runtime.GC(); runtime.GC() }
-	flush()
-	t.Cleanup(flush)
-	synctest.Test(t, f)
-}
 
 // sink is a consumer that notes what it gets.
 type sink struct {

@@ -14,11 +14,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 )
 
 func TestPath(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t)
 		nc, js := r.client()
 		ack, err := js.Publish(t.Context(), "ingress.acme.orders.eu", []byte("hello"), jetstream.WithMsgID("o-1"))
@@ -64,7 +65,7 @@ func TestPath(t *testing.T) {
 
 // B09: ids are their tenant's, a repeat is told as one, a refused id is not used up.
 func TestMessageIDs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_LIMIT_TENANT=token-bucket:2/s")
 		_, js := r.client()
 		publish := func(tenant, id string) (*jetstream.PubAck, error) {
@@ -97,7 +98,7 @@ func second(_ *jetstream.PubAck, err error) error { return err }
 
 // B13: one request on the wire, one answer, and a NAK in the form that clients know.
 func TestNAKOnTheWire(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_LIMIT_TENANT=token-bucket:4/s,burst=1")
 		nc, _ := r.client()
 		inbox := nats.NewInbox()
@@ -153,7 +154,7 @@ func TestNAKOnTheWire(t *testing.T) {
 
 // B01: refusals cost nothing, so a caller who keeps asking gets its whole limit.
 func TestLimitUnderABlast(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_LIMIT_TENANT=token-bucket:10/s,burst=10")
 		begin := time.Now()
 		results := make(chan int)
@@ -194,7 +195,7 @@ func TestLimitUnderABlast(t *testing.T) {
 func TestHintIsEnough(t *testing.T) {
 	for _, rate := range []string{"20/s", "3/s"} {
 		t.Run(rate, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := start(t, "FLOWGATE_LIMIT_TENANT=token-bucket:"+rate+",burst=1")
 				_, js := r.client()
 				r.admitted(js, "acme", 1)
@@ -214,7 +215,7 @@ func TestHintIsEnough(t *testing.T) {
 }
 
 func TestDeadlinePassesWhileWaiting(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_SHAPER_RATE=1/s")
 		_, js := r.client()
 		r.admitted(js, "acme", 10)

@@ -10,13 +10,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 )
 
 // B10: over any number of stops every message is delivered once, and who publishes
 // meanwhile is told.
 func TestStops(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir, s := t.TempDir(), &sink{}
 		s.answers(func(ctx context.Context, _ consumers.Delivery) error {
 			select {
@@ -56,7 +57,7 @@ func TestStops(t *testing.T) {
 
 // Every publish under a stop is answered: acknowledged, or refused as draining.
 func TestEveryPublishIsAnsweredUnderAStop(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_SHUTDOWN_DELAY=0s")
 		r.sink.answers(func(ctx context.Context, _ consumers.Delivery) error {
 			time.Sleep(time.Second) // keeps the drain going
@@ -109,7 +110,7 @@ func TestEveryPublishIsAnsweredUnderAStop(t *testing.T) {
 // A stop with nothing to do, or asleep for a minute until the next departure, is
 // short.
 func TestStopWhileAsleep(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_SHAPER_RATE=1/m")
 		_, js := r.client()
 		r.admitted(js, "acme", 10)

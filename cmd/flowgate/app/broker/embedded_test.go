@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 func TestStartFails(t *testing.T) {
@@ -129,7 +131,7 @@ func TestDiskTooSmall(t *testing.T) {
 }
 
 func TestEmbeddedInABubble(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cfg := testConfig(t.TempDir())
 		cfg.SyncEvery = time.Hour // the default wakes up 864,000 times a store in what follows
 		b, err := Start(t.Context(), cfg, quiet())

@@ -7,11 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -28,17 +26,6 @@ func TestMain(m *testing.M) {
 		os.Exit(child(dir))
 	}
 	os.Exit(m.Run())
-}
-
-// bubble runs f in a synctest bubble that may host a NATS server. nats.go keeps one
-// process-wide sync.Pool of timers; two collections empty it so that no timer
-// crosses bubbles. Not for t.Parallel.
-func bubble(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	flush := func() { runtime.GC(); runtime.GC() }
-	flush()
-	t.Cleanup(flush)
-	synctest.Test(t, f)
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // leaseBucket is the state bucket of an embedded server; in a bubble.
@@ -53,7 +55,7 @@ func validFor(t *testing.T, l *Lease, d time.Duration) {
 }
 
 func TestASecondGatewayIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kv := leaseBucket(t)
 		first, took := acquired(t, kv, "first")
 		if took != 0 {
@@ -84,7 +86,7 @@ func TestASecondGatewayIsRefused(t *testing.T) {
 }
 
 func TestALeaseGivenBackIsTakenAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kv := leaseBucket(t)
 		for round := range 5 {
 			l, took := acquired(t, kv, "gateway "+strconv.Itoa(round))
@@ -126,7 +128,7 @@ func TestALeaseGivenBackIsTakenAtOnce(t *testing.T) {
 func TestAHolderThatStopsRenewing(t *testing.T) {
 	for _, ago := range []time.Duration{0, 700 * time.Millisecond, 2400 * time.Millisecond, time.Hour} {
 		t.Run(ago.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				kv := leaseBucket(t)
 				first, _ := acquired(t, kv, "first")
 				if left := time.Until(first.Until()); left != 2500*time.Millisecond {
@@ -160,7 +162,7 @@ func TestAHolderThatStopsRenewing(t *testing.T) {
 
 // A process that was stopped and that nobody took over from goes on.
 func TestAHolderThatSlept(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l, _ := acquired(t, leaseBucket(t), "slept")
 		time.Sleep(time.Minute)
 		if l.Valid() {
@@ -187,7 +189,7 @@ func TestLeftoversOfAnEmbeddedBroker(t *testing.T) {
 		{false, true, 3500 * time.Millisecond},
 		{false, false, 3500 * time.Millisecond},
 	} {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			kv := leaseBucket(t)
 			if _, err := Acquire(t.Context(), kv, "before the crash", tc.was); err != nil {
 				t.Fatal(err)
@@ -221,7 +223,7 @@ func TestTheLeasesKeyIsTouched(t *testing.T) {
 		}, []string{"unknown"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				kv := leaseBucket(t)
 				l, _ := acquired(t, kv, "holder")
 				_, ended := running(t, l)
@@ -249,7 +251,7 @@ func TestTheLeasesKeyIsTouched(t *testing.T) {
 
 // Whoever stops a start does not wait for the lease.
 func TestAcquireEndsWithItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kv := leaseBucket(t)
 		acquired(t, kv, "silent")
 		ctx, cancel := context.WithCancelCause(t.Context())

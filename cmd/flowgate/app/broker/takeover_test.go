@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // network is the way to a bucket: slow, and lossy in both directions.
@@ -90,7 +92,7 @@ func over(t *testing.T, kv jetstream.KeyValue, fate func() (request, answer time
 func TestNeverTwoHolders(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { contend(t, leaseBucket(t), seed) })
+			bubble.Test(t, func(t *testing.T) { contend(t, leaseBucket(t), seed) })
 		})
 	}
 }
@@ -182,7 +184,7 @@ func contend(t *testing.T, kv jetstream.KeyValue, seed uint64) {
 // A renewal that is stored and whose answer never comes must not end the lease: the
 // holder finds its own value, and goes on.
 func TestALostAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		way := over(t, leaseBucket(t), func() (request, answer time.Duration, requestLost, answerLost bool) {
 			return 0, 0, false, calls.Add(1)%7 == 6
@@ -205,7 +207,7 @@ func TestALostAnswer(t *testing.T) {
 // The lease counts from when a renewal was sent: how old it was when it was stored,
 // nobody knows.
 func TestASlowAnswerDoesNotLengthenTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var slow atomic.Int64
 		way := over(t, leaseBucket(t), func() (request, answer time.Duration, requestLost, answerLost bool) {
 			return 0, time.Duration(slow.Load()), false, false
@@ -230,7 +232,7 @@ func TestASlowAnswerDoesNotLengthenTheLease(t *testing.T) {
 
 // A holder that cannot reach the bucket keeps what it has, and not more.
 func TestAHolderThatIsCutOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kv := leaseBucket(t)
 		var cut atomic.Bool
 		way := over(t, kv, func() (request, answer time.Duration, requestLost, answerLost bool) {
