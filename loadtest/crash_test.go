@@ -94,19 +94,13 @@ func TestCrash(t *testing.T) {
 	repeats(t, starts)
 }
 
-// ackTime is what an acknowledgement may take from the end of a delivery to the
-// broker's disk, on a busy machine.
-const ackTime = 250 * time.Millisecond
+// inFlight is how many deliveries the gateway makes at once.
+const inFlight = 4
 
-// repeats checks that only what was in flight at a crash was started again: what
-// the consumer was not done with, or had been done with so shortly before that the
-// acknowledgement was on its way.
+// repeats checks that only what was in flight at a crash was started again: a
+// message is in flight until the broker has let it go.
 func repeats(t *testing.T, starts []*start) {
 	t.Helper()
-	ends := map[int]int64{} // of each life, its last sign
-	for _, s := range starts {
-		ends[s.life] = max(ends[s.life], s.at, s.end)
-	}
 	last := map[string]*start{}
 	open, acking := map[int]int{}, 0
 	for _, s := range starts {
@@ -116,23 +110,20 @@ func repeats(t *testing.T, starts []*start) {
 		case before == nil:
 		case before.life == s.life:
 			t.Errorf("%s was started twice in one life", s.id)
-		case before.end == 0:
-			open[before.life]++
 		default:
-			acking++
-			if age := time.Duration(ends[before.life] - before.end); age > ackTime {
-				t.Errorf("%s was repeated although it was done %s before the crash", s.id, age)
+			if open[before.life]++; before.end != 0 {
+				acking++
 			}
 		}
 	}
 	sum := 0
 	for life, n := range open {
 		sum += n
-		if n > 4 {
-			t.Errorf("life %d: %d open deliveries were repeated; 4 can be in flight", life, n)
+		if n > inFlight {
+			t.Errorf("life %d: %d deliveries were repeated; %d can be in flight", life, n, inFlight)
 		}
 	}
-	t.Logf("%d deliveries of %d messages; repeated: %d that were open at a crash, %d whose acknowledgement was on its way", len(starts), len(last), sum, acking)
+	t.Logf("%d deliveries of %d messages; %d repeated, at most %d a crash; of %d the consumer had done its part", len(starts), len(last), sum, inFlight, acking)
 }
 
 // waitReady waits until the process serves.

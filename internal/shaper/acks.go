@@ -22,9 +22,13 @@ var ackBody = []byte("+ACK")
 // A reset makes old handles void: what they acknowledge is ignored. So at a
 // reset the unconfirmed become stale. A stale message that is handed out again is
 // acknowledged again; one that is not when all has been handed out was done.
+//
+// A message is in flight until then: a crash repeats no more than may be in flight.
 type acks struct {
 	nc    *nats.Conn
 	inbox string
+	// settled is told which messages the broker has let go; it is called without mu.
+	settled func(seqs []uint64)
 
 	mu sync.Mutex
 	// fifo holds the unconfirmed in the order of their acks; first is the number
@@ -46,8 +50,8 @@ type unconfirmed struct {
 // ackPatience is after what time a missing confirmation is asked for again.
 const ackPatience = time.Second
 
-func newAcks(nc *nats.Conn) *acks {
-	return &acks{nc: nc, inbox: nats.NewInbox(), seqs: map[uint64]int{}, stale: map[uint64]struct{}{}}
+func newAcks(nc *nats.Conn, settled func(seqs []uint64)) *acks {
+	return &acks{nc: nc, inbox: nats.NewInbox(), settled: settled, seqs: map[uint64]int{}, stale: map[uint64]struct{}{}}
 }
 
 func (a *acks) listen() error {
@@ -75,8 +79,15 @@ func (a *acks) reset(gen uint32) {
 // handed out.
 func (a *acks) allHandedOut() {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	var gone []uint64
+	for seq := range a.stale {
+		gone = append(gone, seq)
+	}
 	clear(a.stale)
+	a.mu.Unlock()
+	if len(gone) > 0 {
+		a.settled(gone)
+	}
 }
 
 // done acknowledges seq with a handle of the generation gen.
@@ -131,18 +142,23 @@ func (a *acks) confirmed(m *nats.Msg) {
 		return
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.asked = false
+	var gone []uint64
 	for a.first < upTo && len(a.fifo) > 0 {
 		seq := a.fifo[0].seq
 		if a.seqs[seq]--; a.seqs[seq] == 0 {
 			delete(a.seqs, seq)
+			gone = append(gone, seq)
 		}
 		a.fifo[0] = unconfirmed{}
 		a.fifo = a.fifo[1:]
 		a.first++
 	}
 	a.ask()
+	a.mu.Unlock()
+	if len(gone) > 0 {
+		a.settled(gone)
+	}
 }
 
 // ask repeats the newest ack, asking for its confirmation, if some are
@@ -167,8 +183,8 @@ func (a *acks) len() int {
 	return len(a.fifo) + len(a.stale)
 }
 
-// settle waits for the confirmations, but no longer than d.
-func (a *acks) settle(d time.Duration) {
+// wait waits for the confirmations, but no longer than d.
+func (a *acks) wait(d time.Duration) {
 	end := time.Now().Add(d)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -99,7 +99,7 @@ func (s *Shaper) calm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := &s.audit
-	return s.index.len() == 0 && s.acks.len() == 0 && a.Messages == 0 && !a.At.Before(a.Tried) &&
+	return s.index.len() == 0 && a.Messages == 0 && !a.At.Before(a.Tried) &&
 		!a.stableSince.IsZero() && time.Since(a.stableSince) > 2*auditEvery &&
 		a.forwarded == s.deps.Forwarded() && time.Since(a.At) < idleEvery-auditEvery/2
 }
@@ -111,7 +111,7 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	s.mu.Lock()
 	s.audit.Tried, s.audit.forwarded = time.Now(), s.deps.Forwarded()
 	s.mu.Unlock()
-	before := s.held()
+	least0, most0 := s.held()
 	stream, err := js.Stream(bounded, s.deps.Stream)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return err
 	}
-	after := s.held()
+	least1, most1 := s.held()
 	c := consumer.CachedInfo()
 
 	now := time.Now()
@@ -152,9 +152,8 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 		a.stableSince = now
 	}
 	stable := !a.stableSince.IsZero() && now.Sub(a.stableSince) >= auditEvery*9/10 // a tick may be early
-	// What the index and the unconfirmed acks hold, at the least and at the most,
-	// against what the stream holds.
-	least, most := min(before, after), max(before, after)
+	// What the index holds, at the least and at the most, against the stream.
+	least, most := min(least0, least1), max(most0, most1)
 	messages := int64(info.State.Msgs)
 	a.Difference = 0
 	if messages < least {
@@ -214,13 +213,14 @@ func (s *Shaper) tidy() {
 	}
 }
 
-// held is how many messages the index has, and those done whose ack is not
-// confirmed.
-func (s *Shaper) held() int64 {
+// held is how many messages of the index the stream must have, and may have: some
+// are acknowledged, and not confirmed yet.
+func (s *Shaper) held() (least, most int64) {
+	acked := int64(s.acks.len())
 	s.mu.Lock()
-	n := s.index.len()
+	n := int64(s.index.len())
 	s.mu.Unlock()
-	return int64(n + s.acks.len())
+	return n - acked, n
 }
 
 // Oldest is when the broker stored the oldest message of the index; ok is false

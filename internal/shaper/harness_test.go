@@ -237,6 +237,20 @@ func (d *destination) Ready(now time.Time) (time.Duration, bool) {
 
 func (d *destination) Unready() {}
 
+// outletWith calls f after each attempt.
+func outletWith(o Outlet, f func()) Outlet { return hooked{o, f} }
+
+type hooked struct {
+	Outlet
+	after func()
+}
+
+func (h hooked) Attempt(ctx context.Context, batch []consumers.Delivery) []consumers.Outcome {
+	outcomes := h.Outlet.Attempt(ctx, batch)
+	h.after()
+	return outcomes
+}
+
 func (d *destination) set(f func(*destination)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -187,6 +187,26 @@ func (x *index) nextDue() (due int64, ok bool) {
 	return x.delays[0].due, true
 }
 
+// putBack undoes take: m is its tenant's next again, whose turn it was.
+func (x *index) putBack(m *message) {
+	x.nInFlight--
+	l := m.lane
+	x.wait(m, true)
+	if x.first == l {
+		return
+	}
+	for before := x.first; before != nil; before = before.turn {
+		if before.turn == l {
+			x.leave(before, l)
+			break
+		}
+	}
+	l.inRing, l.turn, x.first = true, x.first, l
+	if x.last == nil {
+		x.last = l
+	}
+}
+
 // done forgets m, which is in flight.
 func (x *index) done(m *message) {
 	x.nInFlight--

@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -81,6 +82,20 @@ func TestIndex(t *testing.T) {
 				}
 				if got != want {
 					t.Fatalf("took %d, want %d", got, want)
+				}
+			},
+			"take and put back": func(t *rapid.T) {
+				var taken []*message
+				for range rapid.IntRange(1, 3).Draw(t, "batch") {
+					if msg := x.take(); msg != nil {
+						taken = append(taken, msg)
+					}
+				}
+				for _, msg := range slices.Backward(taken) {
+					x.putBack(msg)
+				}
+				if len(taken) > 0 && (x.first != taken[0].lane || x.first.head != taken[0]) {
+					t.Fatalf("%d is not next again", taken[0].seq)
 				}
 			},
 			"done": func(t *rapid.T) {

@@ -2,10 +2,10 @@ package shaper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +34,8 @@ type Backlog interface {
 	CaughtUp(lastSeq uint64)
 }
 
-// Lease is the right to deliver.
+// Lease is the right to deliver. While it is not valid nothing is; who holds it
+// sees to its end.
 type Lease interface{ Valid() bool }
 
 // Deps are what a Shaper works with.
@@ -72,9 +73,6 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
-
-// ErrLeaseLost ends Run when another gateway may have taken over.
-var ErrLeaseLost = errors.New("shaper: the lease of this gateway's name is lost")
 
 // Shaper is the outlet's pace. One goroutine decides what leaves and when.
 type Shaper struct {
@@ -118,7 +116,7 @@ func New(cfg Config, deps Deps) (*Shaper, error) {
 		resync: make(chan string, 1),
 		looked: make(chan struct{}),
 	}
-	s.acks = newAcks(deps.NATS)
+	s.acks = newAcks(deps.NATS, s.settled)
 	s.state = newStateKeeper(deps.State, deps.StateStream, s.log)
 	s.loader = newLoader(s)
 	s.metrics = newMetrics(deps.Registerer)
@@ -126,8 +124,7 @@ func New(cfg Config, deps Deps) (*Shaper, error) {
 }
 
 // Run meters until ctx ends; then it finishes what is in flight, within the
-// drain time, and leaves the rest to the stream. It fails if the stream is gone
-// or the lease is lost.
+// drain time, and leaves the rest to the stream. It fails if the stream is gone.
 func (s *Shaper) Run(ctx context.Context) error {
 	saved, departure, err := s.state.load(ctx)
 	if err != nil {
@@ -173,7 +170,7 @@ func (s *Shaper) Run(ctx context.Context) error {
 	timer := time.AfterFunc(s.deps.DrainTime, cut)
 	workers.Wait()
 	timer.Stop()
-	s.acks.settle(time.Second)
+	s.acks.wait(time.Second)
 	s.state.depart(s.clock.Next(), true)
 	stopKeeping()
 	keeper.Wait()
@@ -188,11 +185,7 @@ func (s *Shaper) dispatch(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		wait, err := s.step()
-		if err != nil {
-			return err
-		}
-		timer.Reset(wait)
+		timer.Reset(s.step())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -202,12 +195,16 @@ func (s *Shaper) dispatch(ctx context.Context) error {
 	}
 }
 
-// idle is how long the dispatcher sleeps when only an event can change anything.
-const idle = time.Hour
+const (
+	// idle is how long the dispatcher sleeps when only an event can change anything.
+	idle = time.Hour
+	// leasePause is how long until it looks again at a lease that is not valid.
+	leasePause = 50 * time.Millisecond
+)
 
 // step starts all the deliveries that may start now and returns how long to wait
 // for the next, unless something happens before.
-func (s *Shaper) step() (time.Duration, error) {
+func (s *Shaper) step() time.Duration {
 	for {
 		now := s.deps.Clock()
 		s.mu.Lock()
@@ -218,34 +215,34 @@ func (s *Shaper) step() (time.Duration, error) {
 		due, delayed := s.index.nextDue()
 		s.mu.Unlock()
 		if !free {
-			return idle, nil
+			return idle
 		}
 		if !ready {
 			if delayed {
-				return time.Duration(due - now), nil
+				return time.Duration(due - now)
 			}
-			return idle, nil
+			return idle
 		}
 		if wait := s.clock.Wait(now); wait > 0 {
-			return min(wait, idle), nil
+			return min(wait, idle)
+		}
+		if !s.deps.Lease.Valid() {
+			return leasePause
 		}
 		wait, ok := s.deps.Outlet.Ready(time.Unix(0, now))
 		if !ok {
-			return min(max(wait, time.Millisecond), idle), nil
+			return min(max(wait, time.Millisecond), idle)
 		}
-		started, err := s.start()
-		if err != nil {
-			return 0, err
-		}
-		if !started {
+		if wait, started := s.start(); !started {
 			s.deps.Outlet.Unready()
-			return idle, nil // all that wait are being read; the loader wakes us
+			return wait
 		}
 	}
 }
 
-// start takes the next batch and sends it off at the departure clock's reading.
-func (s *Shaper) start() (bool, error) {
+// start takes the next batch and sends it off at the departure clock's reading; if
+// it cannot, it says when to try again.
+func (s *Shaper) start() (wait time.Duration, started bool) {
 	s.mu.Lock()
 	var batch []*message
 	for len(batch) < s.deps.Batch {
@@ -257,10 +254,15 @@ func (s *Shaper) start() (bool, error) {
 	}
 	s.mu.Unlock()
 	if len(batch) == 0 {
-		return false, nil
+		return idle, false // all that wait are being read; the loader wakes us
 	}
-	if !s.deps.Lease.Valid() {
-		return false, ErrLeaseLost
+	if !s.deps.Lease.Valid() { // right before: it ends by itself
+		s.mu.Lock()
+		for _, m := range slices.Backward(batch) {
+			s.index.putBack(m)
+		}
+		s.mu.Unlock()
+		return leasePause, false
 	}
 	scheduled := s.clock.Next()
 	now := s.deps.Clock()
@@ -273,7 +275,7 @@ func (s *Shaper) start() (bool, error) {
 	s.state.depart(s.clock.Next(), false)
 	s.tell()
 	s.jobs <- batch // has room: one a worker
-	return true, nil
+	return 0, true
 }
 
 // ahead is how many of the messages next in turn should have their bodies in
@@ -292,18 +294,14 @@ func (s *Shaper) deliver(ctx context.Context) {
 	}
 }
 
-// finish does what the outcomes say.
+// finish does what the outcomes say. What is to be acknowledged stays in flight
+// until the broker confirms that.
 func (s *Shaper) finish(batch []*message, outcomes []consumers.Outcome) {
 	now := s.deps.Clock()
 	for i, m := range batch {
 		o := outcomes[i]
 		if o.Action == consumers.Ack {
-			// Before the index forgets it, so that it is never neither there
-			// nor done.
 			s.ack(m)
-			if m.saved {
-				s.state.forget(m.seq)
-			}
 			continue
 		}
 		if o.Counted {
@@ -311,14 +309,26 @@ func (s *Shaper) finish(batch []*message, outcomes []consumers.Outcome) {
 			m.saved = true
 			s.state.save(m.seq, attempts{Attempts: int(m.attempts), Due: now + int64(o.Delay)})
 		}
+		s.mu.Lock()
+		s.index.later(m, now+int64(min(o.Delay, math.MaxInt64/4)))
+		s.mu.Unlock()
 	}
+	s.tell()
+	s.poke()
+}
+
+// settled forgets messages whose acknowledgement is confirmed.
+func (s *Shaper) settled(seqs []uint64) {
 	s.mu.Lock()
-	for i, m := range batch {
-		if o := outcomes[i]; o.Action == consumers.Ack {
-			s.index.done(m)
-			s.finished++
-		} else {
-			s.index.later(m, now+int64(min(o.Delay, math.MaxInt64/4)))
+	for _, seq := range seqs {
+		m := s.index.bySeq[seq]
+		if m == nil || m.state != inFlight {
+			continue
+		}
+		s.index.done(m)
+		s.finished++
+		if m.saved {
+			s.state.forget(seq)
 		}
 	}
 	s.mu.Unlock()

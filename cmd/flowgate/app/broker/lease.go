@@ -31,7 +31,7 @@ const (
 // ErrHeld means that another process is the gateway of this name.
 var ErrHeld = errors.New("another gateway of this name is active")
 
-// ErrLost ends a lease that another took, or that could not be renewed in time.
+// ErrLost ends a lease that another took, or that somebody removed.
 var ErrLost = errors.New("the lease is lost")
 
 // holder is the lease's value.
@@ -49,7 +49,8 @@ type holder struct {
 // Lease makes one process the gateway of a name:
 //
 //	free ──Acquire──▶ held ──renewal each second──▶ held
-//	  ▲                │ └─ 2.5 s without one, or another's value ─▶ lost
+//	  ▲                │ │└─ 2.5 s without one ─▶ not valid ─ a renewal succeeds ─▶ held
+//	  │                │ └─── another's value, or none ─▶ lost
 //	  └──── Run's ctx ends: the key is deleted
 //
 // Time is each side's own: the holder counts from when it sent its last renewal, a
@@ -204,7 +205,8 @@ func (l *Lease) Until() time.Time {
 }
 
 // Run renews until ctx ends, gives the lease back, and returns nil: a successor
-// takes over at once. It returns ErrLost if another took the lease or if it ran out.
+// takes over at once. While the broker cannot be reached the lease runs out, and is
+// taken up again if nobody else has; it returns ErrLost if somebody has.
 // Call it once.
 func (l *Lease) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Until(l.Until().Add(leaseRenew - leaseLife)))
@@ -223,11 +225,9 @@ func (l *Lease) Run(ctx context.Context) error {
 		case errors.Is(err, ErrLost):
 			l.sent.Store(nil)
 			return err
-		case !l.Valid():
-			l.sent.Store(nil)
-			return fmt.Errorf("%w: it could not be renewed for %s: %w", ErrLost, leaseLife, err)
 		default:
-			timer.Reset(min(leaseRetry, time.Until(l.Until())))
+			// Without a broker it ends; if nobody took it meanwhile, it is ours again.
+			timer.Reset(leaseRetry)
 		}
 	}
 }

@@ -230,37 +230,74 @@ func TestASlowAnswerDoesNotLengthenTheLease(t *testing.T) {
 	})
 }
 
-// A holder that cannot reach the bucket keeps what it has, and not more.
+// cutOff is a lease whose holder can be cut off from the bucket.
+func cutOff(t *testing.T, kv jetstream.KeyValue) (*Lease, *atomic.Bool) {
+	t.Helper()
+	var cut atomic.Bool
+	way := over(t, kv, func() (request, answer time.Duration, requestLost, answerLost bool) {
+		return 0, 0, cut.Load(), false
+	})
+	l, err := Acquire(t.Context(), way, "cut off", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, &cut
+}
+
+// A holder that cannot reach the bucket keeps what it has, and not more; it ends
+// when it hears that another took over.
 func TestAHolderThatIsCutOff(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		kv := leaseBucket(t)
-		var cut atomic.Bool
-		way := over(t, kv, func() (request, answer time.Duration, requestLost, answerLost bool) {
-			return 0, 0, cut.Load(), false
-		})
-		first, err := Acquire(t.Context(), way, "cut off", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first, cut := cutOff(t, kv)
 		_, ended := running(t, first)
 		time.Sleep(10*time.Second + time.Millisecond) // a millisecond after a renewal
 		cut.Store(true)
-		lost := make(chan time.Duration, 1)
-		go func() {
-			since := time.Now()
-			err = <-ended
-			lost <- time.Since(since)
-		}()
+		time.Sleep(2498 * time.Millisecond)
+		if !first.Valid() {
+			t.Error("the first is not valid although 2.5 s are not over")
+		}
+		time.Sleep(time.Millisecond)
+		if first.Valid() {
+			t.Error("the first is valid 2.5 s after its last renewal")
+		}
 		second, took := acquired(t, kv, "second")
 		if took != 3500*time.Millisecond || !second.Valid() || first.Valid() {
 			t.Errorf("taken after %s; the second is valid: %v, the first: %v", took, second.Valid(), first.Valid())
 		}
-		if after := <-lost; after != 2499*time.Millisecond {
-			t.Errorf("the first gave up after %s", after)
+		cut.Store(false)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, ErrLost) {
+				t.Errorf("the first: %v", err)
+			}
+			wantError(t, err, "second")
+		case <-time.After(3 * time.Second):
+			t.Error("the first goes on")
 		}
-		if !errors.Is(err, ErrLost) {
-			t.Errorf("the first: %v", err)
+	})
+}
+
+// A lease that ran out and that nobody took is taken up again.
+func TestALeaseIsTakenUpAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		kv := leaseBucket(t)
+		l, cut := cutOff(t, kv)
+		stop, _ := running(t, l)
+		for range 3 {
+			cut.Store(true)
+			time.Sleep(time.Minute)
+			if l.Valid() {
+				t.Fatal("valid after a minute without the bucket")
+			}
+			cut.Store(false)
+			time.Sleep(3 * time.Second)
+			if !l.Valid() {
+				t.Fatal("not valid 3 s after the bucket is there again")
+			}
 		}
-		wantError(t, err, "2.5s")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
 	})
 }
