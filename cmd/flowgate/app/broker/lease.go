@@ -61,6 +61,9 @@ type Lease struct {
 	kv       jetstream.KeyValue
 	value    []byte
 	revision uint64 // Run's alone
+	// alone: the broker is in this process and nobody else can reach its state, so
+	// that there is nobody to renew it against.
+	alone bool
 	// sent is when the last renewal that succeeded was sent; nil: not held.
 	sent atomic.Pointer[time.Time]
 }
@@ -75,7 +78,7 @@ func Acquire(ctx context.Context, kv jetstream.KeyValue, id string, embedded boo
 	if err != nil {
 		host = "unknown"
 	}
-	l := &Lease{kv: kv}
+	l := &Lease{kv: kv, alone: embedded}
 	l.value, err = json.Marshal(holder{
 		V: 1, ID: id, Host: host, PID: os.Getpid(),
 		Since: time.Now().UTC().Truncate(time.Millisecond), Embedded: embedded,
@@ -189,14 +192,17 @@ func (l *Lease) Valid() bool {
 	if sent == nil {
 		return false
 	}
+	if l.alone {
+		return true
+	}
 	now := time.Now()
 	// The monotonic clock does not run while a machine sleeps, a contender's does; the
 	// wall clock then has jumped. It can only shorten the lease, never lengthen it.
 	return now.Sub(*sent) < leaseLife && now.Round(0).Sub(sent.Round(0)) < leaseLife
 }
 
-// Until is when the lease ends without a further renewal; zero if it is not held.
-// It has a monotonic reading.
+// Until is when the lease ends without a further renewal; zero if it is not held,
+// and of no meaning for an embedded broker's. It has a monotonic reading.
 func (l *Lease) Until() time.Time {
 	if sent := l.sent.Load(); sent != nil {
 		return sent.Add(leaseLife)
@@ -205,10 +211,16 @@ func (l *Lease) Until() time.Time {
 }
 
 // Run renews until ctx ends, gives the lease back, and returns nil: a successor
-// takes over at once. While the broker cannot be reached the lease runs out, and is
+// takes over at once. An embedded broker's is not renewed: the lock on the data
+// directory keeps everyone else out. While another broker cannot be reached the lease runs out, and is
 // taken up again if nobody else has; it returns ErrLost if somebody has.
 // Call it once.
 func (l *Lease) Run(ctx context.Context) error {
+	if l.alone {
+		<-ctx.Done()
+		l.release(ctx)
+		return nil
+	}
 	timer := time.NewTimer(time.Until(l.Until().Add(leaseRenew - leaseLife)))
 	defer timer.Stop()
 	for {

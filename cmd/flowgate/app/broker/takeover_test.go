@@ -301,3 +301,34 @@ func TestALeaseIsTakenUpAgain(t *testing.T) {
 		}
 	})
 }
+
+// With the broker in its own process a gateway needs no renewals: an idle one writes
+// nothing.
+func TestAnEmbeddedLeaseIsNotRenewed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		kv := leaseBucket(t)
+		l, err := Acquire(t.Context(), kv, "embedded", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop, _ := running(t, l)
+		before, err := kv.Get(t.Context(), leaseKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		after, err := kv.Get(t.Context(), leaseKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !l.Valid() || before.Revision() != after.Revision() {
+			t.Errorf("after an hour: valid %v, revision %d, before %d", l.Valid(), after.Revision(), before.Revision())
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Get(t.Context(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) || l.Valid() {
+			t.Errorf("after the end: %v, valid %v", err, l.Valid())
+		}
+	})
+}
