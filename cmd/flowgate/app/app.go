@@ -101,7 +101,11 @@ func (a *App) running() *gateway {
 // returns nil. It returns what went wrong if the gateway cannot start or go on.
 func (a *App) Run(ctx context.Context) error {
 	g, err := a.start(ctx)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		a.opts.Logger.Info("stopped before it was ready", "reason", err)
+		return nil
+	case err != nil:
 		return err
 	}
 	a.mu.Lock()

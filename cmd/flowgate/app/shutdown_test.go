@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 )
@@ -122,5 +123,27 @@ func TestStopWhileAsleep(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("the stop took %s", took)
 		}
+	})
+}
+
+// Whoever is stopped while it waits for the name ends at once, and well.
+func TestStopWhileStarting(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		cfg, err := settings.Load([]string{"FLOWGATE_DATA_DIR=" + dir, "FLOWGATE_NATS_LISTEN=off", "FLOWGATE_ADMIN_LISTEN=off"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := New(Options{Config: cfg, Destination: &sink{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := a.Run(ctx); err != nil {
+			t.Errorf("stopped while starting: %v", err)
+		}
+		// Nothing is left behind that would keep the next one out.
+		startIn(t, dir, &sink{})
 	})
 }
