@@ -44,6 +44,9 @@ type command struct {
 	run                 func(c cli, ctx context.Context, f *flag.FlagSet, args []string) error
 }
 
+// line is the command as it is typed.
+func (c command) line() string { return strings.TrimSpace(c.name + " " + c.args) }
+
 func commands() []command {
 	return []command{
 		{"serve", "", "run the gateway; what flowgate does without a command", cli.serve},
@@ -51,7 +54,7 @@ func commands() []command {
 		{"check", "[--online]", "read the configuration and say what is wrong; --online tests the broker and the consumer too", cli.check},
 		{"env", "[--format=table|md|dotenv|json]", "list every variable: default, current value, meaning", cli.env},
 		{"version", "[--json]", "print the version", cli.version},
-		{"help", "", "print this", cli.help},
+		{"help", "[command]", "print this, or how to use a command", cli.help},
 	}
 }
 
@@ -84,9 +87,13 @@ func (c cli) invoke(ctx context.Context, cmd command, args []string) error {
 	f.SetOutput(io.Discard)
 	err := cmd.run(c, ctx, f, args)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(c.stdout, "usage: flowgate %s %s\n\n%s\n", cmd.name, cmd.args, cmd.meaning)
-		return nil
+		return c.usage(cmd)
 	}
+	return err
+}
+
+func (c cli) usage(cmd command) error {
+	_, err := fmt.Fprintf(c.stdout, "usage: flowgate %s\n\n%s\n", cmd.line(), cmd.meaning)
 	return err
 }
 
@@ -96,7 +103,7 @@ func (c cli) code(cmd command, err error) int {
 	}
 	fmt.Fprintf(c.stderr, "flowgate: %v\n", err)
 	if _, ok := errors.AsType[usageError](err); ok {
-		fmt.Fprintf(c.stderr, "usage: flowgate %s %s\n", cmd.name, cmd.args)
+		fmt.Fprintf(c.stderr, "usage: flowgate %s\n", cmd.line())
 		return exitUsage
 	}
 	return exitFailed
@@ -213,13 +220,20 @@ func (c cli) version(_ context.Context, f *flag.FlagSet, args []string) error {
 }
 
 func (c cli) help(_ context.Context, f *flag.FlagSet, args []string) error {
+	if len(args) == 1 {
+		for _, cmd := range commands() {
+			if cmd.name == args[0] {
+				return c.usage(cmd)
+			}
+		}
+	}
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	fmt.Fprint(c.stdout, "flowgate stands between producers that publish when they please and a consumer that needs a steady pace.\n\nusage: flowgate [command]\n\n")
 	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	for _, cmd := range commands() {
-		fmt.Fprintf(t, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.meaning)
+		fmt.Fprintf(t, "  %s\t%s\n", cmd.line(), cmd.meaning)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -31,6 +31,9 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{"help", "", 0, "usage: flowgate [command]", ""},
 		{"--help", "", 0, "usage: flowgate [command]", ""},
+		{"help check", "", 0, "usage: flowgate check [--online]\n", ""},
+		{"help chekc", "", 2, "", "usage: flowgate help [command]"},
+		{"serve -h", "", 0, "usage: flowgate serve\n", ""},
 		{"env -h", "", 0, "usage: flowgate env", ""},
 		{"version", "", 0, "flowgate ", ""},
 		{"version --json", "", 0, `"version"`, ""},

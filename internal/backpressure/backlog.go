@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/flowgate/flowgate/internal/algorithms"
 )
 
@@ -62,10 +64,16 @@ type Backlog struct {
 	lastSeq, seen        uint64 // L, S
 	oldLast, oldLeft     uint64 // at the start: the last sequence, and how many of those up to it are not seen
 
+	// The stream's messages and bytes at the last count, and the bytes that entered
+	// since.
+	messages, bytes, bytesNow uint64
+
 	admitted, drained *algorithms.Meter
 	busySince         int64  // since when there has been work without a pause; 0: idle
 	drainedBefore     uint64 // all that was drained until then
 	transitions       [2]uint64
+	// A narrow band changes its level many times a second.
+	raised, lowered rate.Sometimes
 }
 
 type counts struct{ waiting, inFlight, delayed uint64 }
@@ -78,6 +86,8 @@ func New(marks Marks, deps Deps) *Backlog {
 		level:    algorithms.Hysteresis{High: marks.High, Low: marks.Low},
 		admitted: algorithms.NewMeter(meterWindow, 10),
 		drained:  algorithms.NewMeter(meterWindow, 10),
+		raised:   rate.Sometimes{First: 10, Interval: 5 * time.Second},
+		lowered:  rate.Sometimes{First: 10, Interval: 5 * time.Second},
 	}
 }
 
@@ -90,15 +100,41 @@ func (b *Backlog) Start(lastSeq, messages uint64) {
 	b.update()
 }
 
-// Enter counts a message that the front door just forwarded. The outlet may
-// have seen it already; the sums are signed.
-func (b *Backlog) Enter() {
+// recordBytes is what the broker adds to a message of so many bytes, about: its subject
+// and the record around it.
+const recordBytes = 64
+
+// Enter counts a message of so many bytes, headers included, that the front door
+// just forwarded. The outlet may have seen it already; the sums are signed.
+func (b *Backlog) Enter(bytes int) {
 	now := b.deps.Clock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forwarded++
+	b.bytesNow += uint64(bytes) + recordBytes
 	b.admitted.Add(now, 1)
 	b.update()
+}
+
+// Stored takes the stream's own count of messages and bytes.
+func (b *Backlog) Stored(messages, bytes uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.messages, b.bytes, b.bytesNow = messages, bytes, 0
+}
+
+// overBytes is how many bytes the stream is over what it may hold, by its last count
+// and what entered since; it requires that mu is held.
+func (b *Backlog) overBytes() uint64 {
+	if b.marks.MaxBytes == 0 {
+		return 0
+	}
+	// An eighth is kept free, for what is under way at a count and for what differs.
+	limit := b.marks.MaxBytes - b.marks.MaxBytes/8
+	if sum := b.bytes + b.bytesNow; sum > limit {
+		return sum - limit
+	}
+	return 0
 }
 
 // Confirmed takes the front door's canary: of all forwarded messages so many
@@ -186,10 +222,14 @@ func (b *Backlog) update() {
 	}
 	if pressured {
 		b.transitions[1]++
-		b.log.Warn("backlog reached its high watermark: producers are refused", "depth", depth, "high", b.marks.High, "low", b.marks.Low)
+		b.raised.Do(func() {
+			b.log.Warn("backlog reached its high watermark: producers are refused", "depth", depth, "high", b.marks.High, "low", b.marks.Low, "times", b.transitions[1])
+		})
 	} else {
 		b.transitions[0]++
-		b.log.Info("backlog is back at its low watermark: producers are admitted", "depth", depth, "high", b.marks.High, "low", b.marks.Low)
+		b.lowered.Do(func() {
+			b.log.Info("backlog is back at its low watermark: producers are admitted", "depth", depth, "high", b.marks.High, "low", b.marks.Low, "times", b.transitions[0])
+		})
 	}
 }
 
@@ -200,12 +240,17 @@ func (b *Backlog) Look(now int64) (time.Duration, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	depth := b.depth()
-	if !b.level.Pressured() && depth < b.marks.Max {
+	heavy := b.overBytes()
+	if !b.level.Pressured() && depth < b.marks.Max && heavy == 0 {
 		return 0, true
 	}
 	var over uint64
-	if depth > b.marks.Low {
+	if depth > b.marks.Low && (b.level.Pressured() || depth >= b.marks.Max) {
 		over = depth - b.marks.Low
+	}
+	if heavy > 0 && b.messages > 0 {
+		// So many messages of the average size have to go.
+		over = max(over, heavy/max(1, b.bytes/b.messages)+1)
 	}
 	return min(max(b.drainTime(now, over), minHint), maxHint), false
 }

@@ -17,13 +17,13 @@ func TestConfig(t *testing.T) {
 		wrong     string // the variables that the error names
 		marks     Marks
 	}{
-		{"defaults", 10_000, pc(80), pc(200), units.GiB, "", Marks{8000, 10_000, 20_000}},
-		{"numbers", 100, n(60), n(100), units.MiB, "", Marks{60, 100, 100}},
-		{"smallest", 1, pc(80), pc(100), units.MiB, "", Marks{0, 1, 1}},
-		{"LOW of 0", 10, n(0), pc(200), units.GiB, "", Marks{0, 10, 20}},
-		{"LOW just below", 10, n(9), n(10), units.GiB, "", Marks{9, 10, 10}},
-		{"rounded down", 15, pc(50), pc(150), units.GiB, "", Marks{7, 15, 22}},
-		{"largest", 100_000_000, pc(99), pc(1000), units.GiB, "", Marks{99_000_000, 100_000_000, 1_000_000_000}},
+		{"defaults", 10_000, pc(80), pc(200), units.GiB, "", Marks{8000, 10_000, 20_000, 1 << 30}},
+		{"numbers", 100, n(60), n(100), units.MiB, "", Marks{60, 100, 100, 1 << 20}},
+		{"smallest", 1, pc(80), pc(100), units.MiB, "", Marks{0, 1, 1, 1 << 20}},
+		{"LOW of 0", 10, n(0), pc(200), units.GiB, "", Marks{0, 10, 20, 1 << 30}},
+		{"LOW just below", 10, n(9), n(10), units.GiB, "", Marks{9, 10, 10, 1 << 30}},
+		{"rounded down", 15, pc(50), pc(150), units.GiB, "", Marks{7, 15, 22, 1 << 30}},
+		{"largest", 100_000_000, pc(99), pc(1000), units.GiB, "", Marks{99_000_000, 100_000_000, 1_000_000_000, 1 << 30}},
 		{"HIGH 0", 0, pc(80), pc(200), units.GiB, "HIGH", Marks{}},
 		{"HIGH too high", 100_000_001, pc(80), pc(200), units.GiB, "HIGH", Marks{}},
 		{"LOW at HIGH", 10, n(10), pc(200), units.GiB, "LOW", Marks{}},

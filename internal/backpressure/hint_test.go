@@ -133,7 +133,7 @@ func TestStay(t *testing.T) {
 	}
 	h.hold(300, 0)
 	for range 100 {
-		h.Enter()
+		h.Enter(100)
 	}
 	if d := h.Stay(int64(h.now)); d != 2*time.Second {
 		t.Errorf("behind 400 at 200/s it stays %v", d)
@@ -157,7 +157,7 @@ func TestSnapshot(t *testing.T) {
 
 	// 100 a second come in and 50 a second go out, for 10 s.
 	for range 1000 {
-		h.Enter()
+		h.Enter(100)
 		h.drain(10*time.Millisecond, 0)
 		h.forwardAll()
 		if h.Total()%2 == 0 {

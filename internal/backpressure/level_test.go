@@ -9,7 +9,7 @@ func TestBurstStopsAtHigh(t *testing.T) {
 	admitted := 0
 	for range 50_000 {
 		if _, ok := h.look(); ok {
-			h.Enter()
+			h.Enter(100)
 			admitted++
 		}
 	}
@@ -97,7 +97,7 @@ func TestDepthCountsAllStates(t *testing.T) {
 	if _, ok := h.look(); !ok {
 		t.Error("refused at 9")
 	}
-	h.Enter()
+	h.Enter(100)
 	if _, ok := h.look(); ok {
 		t.Error("admitted at 10")
 	}
@@ -111,7 +111,7 @@ func TestDepthCountsAllStates(t *testing.T) {
 func TestDepthFormula(t *testing.T) {
 	h := newHand(t, Marks{Low: 80, High: 100, Max: 200})
 	for range 5 {
-		h.Enter()
+		h.Enter(100)
 	}
 	h.wantDepth(5)
 	h.Seen(1) // before any confirmation
@@ -131,7 +131,7 @@ func TestDepthFormula(t *testing.T) {
 	h.wantDepth(0)
 	h.Seen(4) // the outlet is faster than the front door's count
 	h.wantDepth(1)
-	h.Enter()
+	h.Enter(100)
 	h.wantDepth(1)
 	h.Skipped(5) // a canary
 	h.Confirmed(6, 5)
@@ -156,7 +156,7 @@ func TestStartWithMessages(t *testing.T) {
 	if _, ok := h.look(); !ok {
 		t.Error("refuses at LOW")
 	}
-	h.Enter()
+	h.Enter(100)
 	h.wantDepth(81)
 	h.Confirmed(1, 5001)
 	h.wantDepth(81)
@@ -172,13 +172,13 @@ func TestDeletedUnseen(t *testing.T) {
 	for seq := range uint64(10) {
 		h.Seen(seq + 1)
 	}
-	h.Enter()
-	h.Enter()
+	h.Enter(100)
+	h.Enter(100)
 	h.Confirmed(2, 52)
 	h.wantDepth(52)
 	h.CaughtUp(52) // purged: 11 to 52 are no more
 	h.wantDepth(10)
-	h.Enter()
+	h.Enter(100)
 	h.Confirmed(3, 53)
 	h.wantDepth(11)
 }

@@ -98,7 +98,7 @@ func (m *machine) publish(t *rapid.T) {
 // enter counts what was published last; the broker may have been quicker.
 func (m *machine) enter() {
 	if m.entering {
-		m.h.Enter()
+		m.h.Enter(100)
 		m.entering = false
 	}
 }

@@ -65,12 +65,16 @@ func (l *DeadLetters) Put(ctx context.Context, d Delivery, reason error) error {
 	if d.Topic != "" {
 		subject += "." + d.Topic
 	}
-	_, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: h, Data: d.Payload})
+	// Without a stream the library would try again while a delivery's place is held.
+	_, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: h, Data: d.Payload}, jetstream.WithRetryAttempts(0))
 	if err == nil {
 		return nil
 	}
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == 10077 {
 		return fmt.Errorf("the dead-letter stream is full (FLOWGATE_DLQ_MAX_BYTES): %w", err)
+	}
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("the dead-letter stream is gone: no stream stores %s: %w", subject, err)
 	}
 	return fmt.Errorf("write dead letter to %s: %w", subject, err)
 }

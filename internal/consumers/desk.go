@@ -62,6 +62,7 @@ type Desk struct {
 	log         *slog.Logger
 	failing     rate.Sometimes
 	unwritable  rate.Sometimes
+	buried      rate.Sometimes
 }
 
 // NewDesk makes a desk before a destination. tenantLabel bounds the tenants that
@@ -78,6 +79,7 @@ func NewDesk(cfg Config, destination Destination, dead DeadLetterStore, tenantLa
 		log:        log.With("component", "consumers"),
 		failing:    rate.Sometimes{First: 3, Interval: 10 * time.Second},
 		unwritable: rate.Sometimes{First: 1, Interval: 30 * time.Second},
+		buried:     rate.Sometimes{First: 20, Interval: 5 * time.Second}, // all are in the stream
 	}
 	d.metrics = newDeskMetrics(reg, tenantLabel, d.breaker.State)
 	return d
@@ -234,7 +236,9 @@ func (d *Desk) bury(ctx context.Context, m Delivery, reason error) Outcome {
 		d.metrics.ended(m, "retried")
 		return Outcome{Action: Later, Delay: max(deadLetterPause, d.cfg.BackoffMax), Err: err}
 	}
-	d.log.Warn("message went to the dead letters", "id", m.ID, "attempts", m.Attempt, "reason", reason)
+	d.buried.Do(func() {
+		d.log.Warn("message went to the dead letters", "id", m.ID, "attempts", m.Attempt, "reason", reason)
+	})
 	d.metrics.ended(m, "dead_lettered")
 	d.metrics.buried(m)
 	return Outcome{Action: Ack, Err: reason}

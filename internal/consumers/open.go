@@ -54,5 +54,5 @@ func Open(ctx context.Context, cfg Config, dataDir string, reg prometheus.Regist
 		}
 		return OpenSQLite(ctx, path, reg, log)
 	}
-	return OpenPostgres(cfg.URL, cfg.Concurrency, reg, log)
+	return OpenPostgres(cfg.URL, cfg.Concurrency, cfg.Timeout, reg, log)
 }

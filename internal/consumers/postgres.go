@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,9 +35,10 @@ const insertPostgres = `INSERT INTO ` + tableName + `
 // connectTimeout bounds a connection to a server that does not answer.
 const connectTimeout = 5 * time.Second
 
-// OpenPostgres makes the pool, with at most so many connections. It does not
+// OpenPostgres makes the pool, with at most so many connections; timeout is that of
+// an attempt. It does not
 // connect: a database that is down does not keep the gateway from starting.
-func OpenPostgres(url string, connections int, reg prometheus.Registerer, log *slog.Logger) (*Postgres, error) {
+func OpenPostgres(url string, connections int, timeout time.Duration, reg prometheus.Registerer, log *slog.Logger) (*Postgres, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err) // pgx masks the password
@@ -49,11 +51,28 @@ func OpenPostgres(url string, connections int, reg prometheus.Registerer, log *s
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "flowgate"
 	}
+	if wait := lockWait(cfg.ConnConfig.RuntimeParams, timeout); wait > 0 {
+		// Not a parameter of the connection, which poolers refuse.
+		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.PgConn().Exec(ctx, fmt.Sprintf("SET lock_timeout = %d", wait.Milliseconds())).ReadAll()
+			return err
+		}
+	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	return &Postgres{pool: pool, conflicts: newConflicts(reg, log)}, nil
+}
+
+// lockWait is how long a statement may wait for a lock: less than an attempt, so that
+// a locked table shows as the database's fault (55P03) and not as the message's, which
+// a mere timeout would be. 0: the URL says it.
+func lockWait(params map[string]string, timeout time.Duration) time.Duration {
+	if _, set := params["lock_timeout"]; set || strings.Contains(params["options"], "lock_timeout") {
+		return 0
+	}
+	return timeout * 4 / 5
 }
 
 // Deliver implements Destination.

@@ -20,7 +20,7 @@ import (
 // openPostgres makes a destination of the database at url.
 func openPostgres(t *testing.T, url string, connections int, reg prometheus.Registerer) *Postgres {
 	t.Helper()
-	p, err := OpenPostgres(url, connections, reg, quiet())
+	p, err := OpenPostgres(url, connections, 10*time.Second, reg, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,6 +141,22 @@ func postgresSession(t *testing.T, url string) {
 		db.do(`ROLLBACK`)
 		deliver(t, p, aDelivery(5), Done)
 	})
+	t.Run("lock timeout by default", func(t *testing.T) {
+		p, err := OpenPostgres(url, 1, time.Second, nil, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = p.Close() }()
+		db.do(`BEGIN`, `LOCK TABLE flowgate_messages`)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = p.Deliver(ctx, []Delivery{aDelivery(8)})[0]
+		if Judge(err).Kind != Overload {
+			t.Errorf("a locked table: %v, want the database's fault", err)
+		}
+		wantError(t, err, "55P03")
+		db.do(`ROLLBACK`)
+	})
 	t.Run("read-only", func(t *testing.T) {
 		p := openPostgres(t, with("default_transaction_read_only=on"), 1, nil)
 		wantError(t, deliver(t, p, aDelivery(6), Overload), "25006")

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -26,9 +27,17 @@ import (
 // together in the next. So concurrent callers share the cost of a commit, which is
 // a sync of the disk: acknowledging a message follows its commit, and both must
 // outlive a power cut.
+//
+// A table that is dropped, and a file that is removed or replaced, are made again at
+// the next delivery: a file without a name would take rows that nobody can read.
 type SQLite struct {
-	db        *sql.DB
+	path      string
 	conflicts *conflicts
+
+	// The writer's, of which there is one at a time.
+	db      *sql.DB
+	file    os.FileInfo // of the file that db has open; nil: none
+	suspect bool        // the last transaction failed
 
 	mu      sync.Mutex
 	queue   []*sqliteCall
@@ -68,22 +77,48 @@ func OpenSQLite(ctx context.Context, path string, reg prometheus.Registerer, log
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("sqlite database %s: %s is not a directory", path, filepath.Dir(path))
 	}
-	query := url.Values{"_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)",
-	}, "_txlock": {"immediate"}}
-	// A file: URI, so that ? # and % in the path mean themselves.
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+query.Encode())
-	if err != nil {
-		return nil, fmt.Errorf("sqlite database %s: %w", path, err)
-	}
-	db.SetMaxOpenConns(1)
-	s := &SQLite{db: db}
-	if err := s.prepare(ctx); err != nil {
-		_ = db.Close()
+	s := &SQLite{path: path}
+	if err := s.open(ctx); err != nil {
 		return nil, fmt.Errorf("sqlite database %s: %w", path, err)
 	}
 	s.conflicts = newConflicts(reg, log)
 	return s, nil
+}
+
+// open opens the file and sees to the table.
+func (s *SQLite) open(ctx context.Context) error {
+	query := url.Values{"_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)",
+	}, "_txlock": {"immediate"}}
+	// A file: URI, so that ? # and % in the path mean themselves.
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: s.path}).EscapedPath()+"?"+query.Encode())
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(1)
+	s.db = db
+	err = s.prepare(ctx)
+	if err == nil {
+		s.file, err = os.Stat(s.path)
+	}
+	if err != nil {
+		_ = db.Close()
+		s.file = nil
+	}
+	return err
+}
+
+// current sees to it that db is the file of that name, with the table in it.
+func (s *SQLite) current(ctx context.Context) error {
+	info, err := os.Stat(s.path)
+	switch {
+	case s.file == nil, errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(info, s.file):
+		_ = s.db.Close()
+		return s.open(ctx)
+	case s.suspect:
+		return s.prepare(ctx)
+	}
+	return nil
 }
 
 func (s *SQLite) prepare(ctx context.Context) error {
@@ -154,7 +189,9 @@ func (s *SQLite) write() {
 			return
 		}
 		s.mu.Unlock()
-		if err := s.commit(calls); err != nil {
+		err := s.commit(calls)
+		s.suspect = err != nil
+		if err != nil {
 			for _, c := range calls {
 				for i := range c.verdicts {
 					c.verdicts[i] = err
@@ -171,6 +208,9 @@ func (s *SQLite) write() {
 // is in its verdict.
 func (s *SQLite) commit(calls []*sqliteCall) error {
 	ctx := context.Background() // SQLite's own busy timeout bounds it
+	if err := s.current(ctx); err != nil {
+		return sqliteVerdict(err)
+	}
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return sqliteVerdict(err)

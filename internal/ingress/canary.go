@@ -35,7 +35,9 @@ const (
 
 const wrongLastPrefix = "wrong last sequence: "
 
-func readCanary(m *nats.Msg) canaryAnswer {
+// readCanary reads the answer to a canary that was to be stored, or to be refused:
+// any other kind of answer is not this stream's.
+func readCanary(m *nats.Msg, stored bool) canaryAnswer {
 	if len(m.Data) == 0 {
 		// 503 in the header: no responders.
 		return canaryAnswer{kind: canaryNoStream}
@@ -51,6 +53,9 @@ func readCanary(m *nats.Msg) canaryAnswer {
 		return canaryAnswer{kind: canaryUnsure}
 	}
 	if ack.Error == nil {
+		if !stored || ack.Seq == 0 {
+			return canaryAnswer{kind: canaryUnsure}
+		}
 		return canaryAnswer{lastSeq: ack.Seq, known: true}
 	}
 	switch ack.Error.ErrCode {

@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,10 +25,81 @@ func TestCanaryAnswer(t *testing.T) {
 		`{"error":{}}`: {kind: canaryUnsure},
 		"not JSON":     {kind: canaryUnsure},
 	} {
-		if got := readCanary(&nats.Msg{Data: []byte(body)}); got != want {
+		if got := readCanary(&nats.Msg{Data: []byte(body)}, true); got != want {
 			t.Errorf("%s: %+v, want %+v", body, got, want)
 		}
 	}
+	// One that is to be refused cannot be acknowledged.
+	if got := readCanary(&nats.Msg{Data: []byte(`{"stream":"FLOWGATE","seq":7}`)}, false); got.kind != canaryUnsure {
+		t.Errorf("an acknowledgement of a refused canary: %+v", got)
+	}
+}
+
+// What does not come from our own canaries says nothing.
+func TestForgedCanary(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t) // the watch does not run
+		f := r.door.forward
+		r.pipe.swallow.Store(true)
+		if err := f.forward(&nats.Msg{Subject: "flowgate.backlog.acme.t"}, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, subject := range []string{".s.18446744073709551615", ".s.2", ".r.1", ".1", ".s.", ".s.-1", ".x.1"} {
+			m := &nats.Msg{Subject: f.inbox + subject, Data: []byte(`{"stream":"FLOWGATE","seq":1}`)}
+			if f.heard(m); f.settled() {
+				t.Fatalf("%s confirmed a message", subject)
+			}
+		}
+		if !under(f.inbox, "flowgate") {
+			t.Errorf("the answers go to %s, which producers may name as their reply", f.inbox)
+		}
+	})
+}
+
+// A store that neither stores nor answers is found out, also while it refuses by the
+// expected sequence; duplicates look alike and are not taken for it.
+func TestStoreFails(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t).run()
+		js := r.producer()
+		publish := func(opts ...jetstream.PublishOpt) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := js.Publish(ctx, "ingress.acme.t", []byte("x"), opts...)
+			return err
+		}
+		for range 3 {
+			if err := publish(); err != nil {
+				t.Fatal(err)
+			}
+			for range 20 {
+				if err := publish(jetstream.WithMsgID("again")); err != nil {
+					t.Fatalf("a duplicate: %v", err)
+				}
+				time.Sleep(7 * time.Millisecond)
+			}
+		}
+		if r.door.Silent() || r.metric("flowgate_ingress_unconfirmed_total") > 0 {
+			t.Fatal("duplicates were taken for losses")
+		}
+		r.pipe.lose.Store(true)
+		for i := range 10 {
+			began := time.Now()
+			e, ok := errors.AsType[*jetstream.APIError](publish())
+			if !ok || e.ErrorCode != 60505 || time.Since(began) > 2*time.Second {
+				t.Fatalf("message %d: %v after %s, want overloaded within 2 s", i, e, time.Since(began))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if !r.door.Silent() {
+			t.Error("the door does not say that the broker is silent")
+		}
+		r.pipe.lose.Store(false)
+		time.Sleep(2 * time.Second)
+		if err := publish(); err != nil || r.door.Silent() {
+			t.Errorf("after the fault: %v, silent %v", err, r.door.Silent())
+		}
+	})
 }
 
 // An answer of the new connection to a canary that left before it was noticed.
@@ -39,7 +112,7 @@ func TestCanaryAcrossConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		through := &nats.Msg{Subject: f.inbox + ".1", Data: []byte(`{"stream":"FLOWGATE","seq":1}`)}
+		through := &nats.Msg{Subject: f.inbox + ".s.1", Data: []byte(`{"stream":"FLOWGATE","seq":1}`)}
 		r.pipe.swallow.Store(false)
 		r.pipe.cut()
 		time.Sleep(time.Second)

@@ -37,8 +37,8 @@ type Backpressure interface {
 	Look(now int64) (wait time.Duration, ok bool)
 	// Stay is how long a message admitted now will wait for its delivery.
 	Stay(now int64) time.Duration
-	// Enter counts a message that was just forwarded.
-	Enter()
+	// Enter counts a message of so many bytes that was just forwarded.
+	Enter(bytes int)
 }
 
 // Door decides on messages: form and identity first, then every limit is

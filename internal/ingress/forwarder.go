@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,19 +43,31 @@ var errUnconfirmed = errors.New("ingress: the broker does not keep up with confi
 // the messages ahead of it are replicated, so there the canary is stored, under
 // a subject no tenant can have, and the outlet takes it away on sight.
 //
+// A refusal by the expected sequence comes before the write, though: if the disk is
+// full the canary is answered and the messages before it are not, nor are they
+// stored. So the two last sequences are compared with what was forwarded between
+// them. If fewer were stored (duplicates, which the broker answered, or a fault of
+// its disk), nothing is confirmed until a canary that has to be stored was.
+//
 // A message costs an entry of a ring, held for about one canary (20 ms); the
 // canaries cost 50 publishes a second under traffic and none without.
 type Forwarder struct {
 	nc        *nats.Conn
-	canary    nats.Msg
+	canary    string // its subject
+	stored    bool   // canaries are always stored
 	inbox     string
 	now       func() int64
 	unanswer  func(reply string)
-	confirmed func(forwarded, lastSeq uint64)
+	confirmed func(forwarded, lastSeq uint64, own bool)
 	wake      chan struct{}
 	answers   chan *nats.Msg
-	epoch     uint64 // how often the connection was made again; watch's
-	sub       *nats.Subscription
+
+	// The watch's own: how often the connection was made again, the last canary that
+	// told the stream's last sequence, and whether what was forwarded since is missing.
+	epoch uint64
+	base  *mark
+	doubt *mark
+	sub   *nats.Subscription
 
 	// sent counts the messages published. Only the worker adds to it, after the
 	// publish, so a canary sent after reading it follows all of them.
@@ -74,7 +87,14 @@ type pending struct {
 	at    int64
 }
 
+// impossibleSequence is a last sequence that no stream has.
+const impossibleSequence = "9007199254740991"
+
 const ringSize = 1 << 16
+
+// mark is how many messages were forwarded before a canary, and the stream's last
+// sequence then.
+type mark struct{ forwarded, lastSeq uint64 }
 
 // CanarySubject is the last token of the subject that stored canaries have
 // below the backlog's prefix. No tenant can be called that.
@@ -82,20 +102,18 @@ const CanarySubject = "$canary"
 
 // newForwarder: stored asks for canaries that the stream stores; unanswer gives
 // a producer the answer that the broker does not; confirmed is told how many
-// messages are through the stream and the stream's last sequence then.
-func newForwarder(nc *nats.Conn, backlog string, stored bool, now func() int64, unanswer func(reply string), confirmed func(forwarded, lastSeq uint64)) *Forwarder {
-	f := &Forwarder{
+// messages are through the stream and the stream's last sequence then, and whether
+// that is a canary's own.
+func newForwarder(nc *nats.Conn, backlog string, stored bool, now func() int64, unanswer func(reply string), confirmed func(forwarded, lastSeq uint64, own bool)) *Forwarder {
+	return &Forwarder{
 		nc: nc, now: now, unanswer: unanswer, confirmed: confirmed,
-		inbox:   nats.NewInbox(),
+		inbox:   nc.NewInbox(),
+		canary:  backlog + CanarySubject,
+		stored:  stored,
 		wake:    make(chan struct{}, 1),
 		answers: make(chan *nats.Msg, 256),
 		ring:    make([]pending, ringSize),
 	}
-	f.canary.Subject = backlog + CanarySubject
-	if !stored {
-		f.canary.Header = nats.Header{"Nats-Expected-Last-Sequence": {strconv.Itoa(1<<53 - 1)}}
-	}
-	return f
 }
 
 // forward publishes m, received at the instant at. It is called by one
@@ -135,11 +153,16 @@ func (f *Forwarder) forward(m *nats.Msg, at int64) error {
 	return err
 }
 
-// listen subscribes to the canaries' answers.
+// listen subscribes to the canaries' answers and sends a first one, to compare the
+// next with.
 func (f *Forwarder) listen() (err error) {
-	f.sub, err = f.nc.ChanSubscribe(f.inbox+".*", f.answers)
+	f.sub, err = f.nc.ChanSubscribe(f.inbox+".*.*", f.answers)
 	if err != nil {
 		return fmt.Errorf("ingress: subscribe to the canary's answers: %w", err)
+	}
+	f.epoch = f.nc.Stats().Reconnects
+	if !f.stored {
+		f.sendCanary()
 	}
 	return nil
 }
@@ -154,7 +177,6 @@ func (f *Forwarder) watch(ctx context.Context) {
 	status := f.nc.StatusChanged()
 	defer f.nc.RemoveStatusListener(status)
 	f.down.Store(!f.nc.IsConnected())
-	f.epoch = f.nc.Stats().Reconnects
 	watching := false
 	var last int64 // when the last canary left
 	for {
@@ -213,39 +235,73 @@ func (f *Forwarder) open() bool {
 	return f.head > f.tail || f.silent.Load()
 }
 
+// The kinds of canaries, as their reply subjects say.
+const (
+	refusedCanary = "r"
+	storedCanary  = "s"
+)
+
 func (f *Forwarder) sendCanary() {
-	m := f.canary
-	m.Reply = f.inbox + "." + strconv.FormatUint(f.sent.Load(), 10)
+	m := nats.Msg{Subject: f.canary}
+	kind := storedCanary
+	if !f.stored && f.doubt == nil {
+		kind = refusedCanary
+		m.Header = nats.Header{"Nats-Expected-Last-Sequence": {impossibleSequence}}
+	}
+	m.Reply = f.inbox + "." + kind + "." + strconv.FormatUint(f.sent.Load(), 10)
 	// Without a connection there is no answer either; giveUp deals with that.
 	_ = f.nc.PublishMsg(&m)
 }
 
 // heard takes a canary's answer and reports whether the next one may leave.
 func (f *Forwarder) heard(m *nats.Msg) bool {
-	mark, err := strconv.ParseUint(m.Subject[len(f.inbox)+1:], 10, 64)
-	if err != nil || f.nc.Stats().Reconnects != f.epoch {
+	kind, number, _ := strings.Cut(m.Subject[len(f.inbox)+1:], ".")
+	forwarded, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || forwarded > f.sent.Load() || f.nc.Stats().Reconnects != f.epoch {
 		return false
 	}
-	switch a := readCanary(m); a.kind {
-	case canaryThrough:
-		f.confirm(mark)
-		if a.known {
-			f.confirmed(mark, a.lastSeq)
-		}
-		return true
-	case canaryNoStream:
+	own := kind == storedCanary
+	a := readCanary(m, own)
+	now := mark{forwarded, a.lastSeq}
+	switch {
+	case a.kind == canaryNoStream:
 		// Nobody will answer what went before it.
 		f.silent.Store(true)
-		f.giveUpTo(mark)
+		f.giveUpTo(forwarded)
+		return false
+	case a.kind != canaryThrough:
+		return false
+	case !own && a.known && f.missing(now):
+		f.doubt = &now
+		return true
+	case own && !a.known && f.doubt != nil:
+		// Full: the broker answered it, and so those before. The one that raised the
+		// doubt knew the sequence.
+		now, own, a.known = *f.doubt, false, true
 	}
-	return false
+	f.doubt = nil
+	f.confirm(now.forwarded)
+	if a.known {
+		f.base = &now
+		f.confirmed(now.forwarded, now.lastSeq, own)
+	}
+	return true
 }
 
-func (f *Forwarder) confirm(mark uint64) {
+// missing reports whether the stream stored less than was forwarded since the last
+// canary that told its sequence; without one nothing is known.
+func (f *Forwarder) missing(now mark) bool {
+	if f.base == nil {
+		return false
+	}
+	return now.lastSeq < f.base.lastSeq || now.forwarded-f.base.forwarded > now.lastSeq-f.base.lastSeq
+}
+
+func (f *Forwarder) confirm(forwarded uint64) {
 	f.silent.Store(false)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.tail < mark {
+	for f.tail < min(forwarded, f.head) {
 		f.ring[f.tail%ringSize] = pending{}
 		f.tail++
 	}

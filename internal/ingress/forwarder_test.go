@@ -88,7 +88,7 @@ func TestStreamDeleted(t *testing.T) {
 
 		r.createStream()
 		time.Sleep(time.Second) // the hint
-		if ack, err := js.Publish(t.Context(), "ingress.acme.t", nil); err != nil || ack.Sequence != 1 {
+		if ack, err := js.Publish(t.Context(), "ingress.acme.t", nil); err != nil || ack.Sequence == 0 {
 			t.Errorf("with the stream there again: %+v, %v", ack, err)
 		}
 		if r.door.Silent() {

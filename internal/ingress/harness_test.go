@@ -71,7 +71,7 @@ func (s *space) Look(int64) (time.Duration, bool) {
 	return 0, true
 }
 func (s *space) Stay(int64) time.Duration { return time.Duration(s.stay.Load()) }
-func (s *space) Enter()                   { s.entered.Add(1) }
+func (s *space) Enter(int)                { s.entered.Add(1) }
 
 // rig is a front door with a real JetStream behind it.
 type rig struct {
@@ -137,7 +137,7 @@ func newRig(t testing.TB, changes ...change) *rig {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server is not ready")
 	}
-	gateway := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1)}
+	gateway := []nats.Option{nats.CustomInboxPrefix("flowgate.inbox.test"), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1)}
 	r.receive = r.connect(gateway...)
 	r.forward = r.connect(append(gateway, nats.InProcessServer(r.pipe))...)
 	if r.gateway, err = jetstream.New(r.connect()); err != nil {

@@ -98,13 +98,14 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 
 // confirmed wraps the callback with the count of what the stream did not store:
 // a duplicate, or a message refused by the broker's own limits.
-func (n *NATS) confirmed() func(forwarded, lastSeq uint64) {
-	var f0, l0, own uint64
-	if n.deps.StoredCanary {
-		own = 1 // the canary itself is one of what was stored
-	}
-	return func(forwarded, lastSeq uint64) {
-		if sent, stored := forwarded-f0, lastSeq-l0-own; l0 > 0 && sent > stored {
+func (n *NATS) confirmed() func(forwarded, lastSeq uint64, own bool) {
+	var f0, l0 uint64
+	return func(forwarded, lastSeq uint64, own bool) {
+		stored := lastSeq - l0
+		if own {
+			stored-- // the canary itself is one of what was stored
+		}
+		if sent := forwarded - f0; l0 > 0 && sent > stored {
 			n.metrics.unstored.Add(float64(sent - stored))
 		}
 		f0, l0 = forwarded, lastSeq
@@ -253,7 +254,7 @@ func (n *NATS) handle(in incoming) {
 	if v.refused == nil {
 		err := n.forward.forward(v.out, in.at)
 		if !errors.Is(err, errUnconfirmed) {
-			n.deps.Backpressure.Enter()
+			n.deps.Backpressure.Enter(v.out.Size())
 		}
 		if err != nil {
 			n.log.Debug("forwarding failed", "error", err)

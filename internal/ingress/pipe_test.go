@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"net"
+	"regexp"
 	"sync"
 	"sync/atomic"
 
@@ -13,7 +14,10 @@ type pipe struct {
 	to *server.Server
 	// swallow has what is written lost on the way; block has writing hang.
 	swallow, block atomic.Bool
-	release        chan struct{}
+	// lose has messages without headers lost, as a store that cannot write does: it
+	// neither stores nor answers, while it goes on refusing by the expected sequence.
+	lose    atomic.Bool
+	release chan struct{}
 
 	mu   sync.Mutex
 	last net.Conn
@@ -49,5 +53,13 @@ func (h *held) Write(b []byte) (int, error) {
 	if h.p.swallow.Load() {
 		return len(b), nil
 	}
+	if h.p.lose.Load() {
+		n := len(b)
+		_, err := h.Conn.Write(plainPublish.ReplaceAll(b, nil))
+		return n, err
+	}
 	return h.Conn.Write(b)
 }
+
+// plainPublish is a publish into the backlog of a payload without line breaks.
+var plainPublish = regexp.MustCompile(`(?m)^PUB flowgate\.backlog\.[^\r\n]*\r\n[^\r\n]*\r\n`)

@@ -126,8 +126,8 @@ func TestDuplicate(t *testing.T) {
 			t.Errorf("unstored = %v, want 1", n)
 		}
 		last := r.confirmed[len(r.confirmed)-1]
-		if last != [2]uint64{4, 3} {
-			t.Errorf("confirmed last: forwarded %d, sequence %d; want 4, 3", last[0], last[1])
+		if state := r.state(); last != [2]uint64{4, state.LastSeq} {
+			t.Errorf("confirmed last: forwarded %d, sequence %d; want 4, %d", last[0], last[1], state.LastSeq)
 		}
 	})
 }

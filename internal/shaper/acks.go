@@ -51,7 +51,7 @@ type unconfirmed struct {
 const ackPatience = time.Second
 
 func newAcks(nc *nats.Conn, settled func(seqs []uint64)) *acks {
-	return &acks{nc: nc, inbox: nats.NewInbox(), settled: settled, seqs: map[uint64]int{}, stale: map[uint64]struct{}{}}
+	return &acks{nc: nc, inbox: nc.NewInbox(), settled: settled, seqs: map[uint64]int{}, stale: map[uint64]struct{}{}}
 }
 
 func (a *acks) listen() error {

@@ -177,6 +177,7 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	}
 	s.mu.Unlock()
 
+	s.deps.Backlog.Stored(info.State.Msgs, info.State.Bytes)
 	if stable {
 		s.acks.allHandedOut()
 		s.tidy()

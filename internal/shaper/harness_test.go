@@ -300,6 +300,8 @@ func (b *backlog) Outlet(waiting, inFlight, delayed, finished uint64) {
 
 func (b *backlog) CaughtUp(uint64) {}
 
+func (b *backlog) Stored(uint64, uint64) {}
+
 func (b *backlog) state() (waiting, inFlight, delayed, drained uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,6 +32,8 @@ type Backlog interface {
 	Skipped(seq uint64)
 	Outlet(waiting, inFlight, delayed, finished uint64)
 	CaughtUp(lastSeq uint64)
+	// Stored is the stream's own count.
+	Stored(messages, bytes uint64)
 }
 
 // Lease is the right to deliver. While it is not valid nothing is; who holds it
@@ -81,6 +83,7 @@ type Shaper struct {
 	log     *slog.Logger
 	metrics *metrics
 	clock   *algorithms.DepartureClock // owned by the dispatcher
+	paced   bool                       // the dispatcher's: it waited for the clock alone
 	acks    *acks
 	state   *stateKeeper
 	loader  *loader
@@ -215,15 +218,18 @@ func (s *Shaper) step() time.Duration {
 		due, delayed := s.index.nextDue()
 		s.mu.Unlock()
 		if !free {
+			s.paced = false
 			return idle
 		}
 		if !ready {
+			s.paced = false
 			if delayed {
 				return time.Duration(due - now)
 			}
 			return idle
 		}
 		if wait := s.clock.Wait(now); wait > 0 {
+			s.paced = true
 			return min(wait, idle)
 		}
 		if !s.deps.Lease.Valid() {
@@ -231,6 +237,7 @@ func (s *Shaper) step() time.Duration {
 		}
 		wait, ok := s.deps.Outlet.Ready(time.Unix(0, now))
 		if !ok {
+			s.paced = false
 			return min(max(wait, time.Millisecond), idle)
 		}
 		if wait, started := s.start(); !started {
@@ -271,7 +278,12 @@ func (s *Shaper) start() (wait time.Duration, started bool) {
 	for _, m := range batch {
 		m.due = now // in flight it is the departure
 	}
-	s.metrics.released(len(batch), now-scheduled)
+	// Late is what the clock alone held back; what came or was let go just now is not.
+	late := int64(0)
+	if s.paced {
+		late = now - scheduled
+	}
+	s.metrics.released(len(batch), late)
 	s.state.depart(s.clock.Next(), false)
 	s.tell()
 	s.jobs <- batch // has room: one a worker

@@ -210,3 +210,33 @@ func delivered(log []consumers.Delivery) map[string]int {
 	}
 	return ids
 }
+
+// The bytes are a mark like the messages: over it producers are told by us, with a
+// hint, and not by the broker.
+func TestBytesAreAMark(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t, "FLOWGATE_BACKPRESSURE_MAX_BYTES=4MiB", "FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_SHAPER_RATE=20/s")
+		_, js := r.client()
+		body := make([]byte, 50_000)
+		admitted, refused := 0, 0
+		for range 400 {
+			_, err := js.Publish(t.Context(), "ingress.acme.orders", body)
+			switch code, wait := refusal(err); code {
+			case 0:
+				admitted++
+			case 60503:
+				if refused++; wait < 50*time.Millisecond || wait > time.Minute {
+					t.Errorf("hint %s", wait)
+				}
+			default:
+				t.Fatalf("%v", err)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if admitted < 70 || refused < 200 {
+			t.Errorf("%d admitted and %d refused; about 80 fit, and 20 a second leave", admitted, refused)
+		}
+		time.Sleep(10 * time.Second)
+		r.admitted(js, "acme", 10)
+	})
+}

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/flowgate/flowgate/internal/bubble"
@@ -188,6 +190,79 @@ func TestCapturedIngress(t *testing.T) {
 		time.Sleep(2 * watchEvery)
 		if code, body := get(r, "/readyz?verbose"); code != 200 {
 			t.Errorf("readyz says %d\n%s", code, body)
+		}
+	})
+}
+
+// A producer hears nothing of what the gateway is told, and cannot speak in the
+// broker's place.
+func TestProducersCannotListenIn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t)
+		spy, _ := r.client()
+		heard := map[string]int{}
+		for _, pattern := range []string{"_INBOX.>", ">", "flowgate.>", "flowgate.inbox.>", "$JS.>"} {
+			_, _ = spy.Subscribe(pattern, func(m *nats.Msg) { heard[m.Subject]++ })
+		}
+		_ = spy.Flush()
+		_, js := r.client()
+		r.admitted(js, "acme", 50)
+		time.Sleep(5 * time.Second)
+		answers := 0
+		for subject, n := range heard {
+			if !strings.HasPrefix(subject, "_INBOX.") {
+				t.Errorf("the spy heard %s", subject)
+			}
+			answers += n
+		}
+		if answers > 50 { // the producer's own acknowledgements
+			t.Errorf("the spy heard %d messages in inboxes while 50 were acknowledged", answers)
+		}
+		// Nor may it have the broker answer into the gateway's inbox.
+		inbox := r.running().conns[0].NewInbox()
+		for _, reply := range []string{inbox, inbox + ".s.18446744073709551615", "flowgate.inbox.x"} {
+			if err := spy.PublishRequest("ingress.acme.orders", reply, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if _, body := get(r, "/metrics"); !contains(body, "flowgate_ingress_muted_total 3\n") {
+			t.Error("replies into the gateway's inbox were not muted")
+		}
+		r.admitted(js, "acme", 5)
+	})
+}
+
+// Without its stream of dead letters a gateway makes it again, and others are served
+// at full pace meanwhile.
+func TestDeadLetterStreamDeleted(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t, "FLOWGATE_CONSUMER_BACKOFF_MAX=5s")
+		r.sink.answers(func(_ context.Context, d consumers.Delivery) error {
+			if d.Tenant == "poison" {
+				return consumers.Permanent(errors.New("bad row"))
+			}
+			return nil
+		})
+		if err := r.control().DeleteStream(t.Context(), "FLOWGATE_DLQ"); err != nil {
+			t.Fatal(err)
+		}
+		_, js := r.client()
+		r.admitted(js, "poison", 100)
+		r.admitted(js, "fine", 500)
+		time.Sleep(3500 * time.Millisecond)
+		fine := 0
+		for _, d := range r.sink.log() {
+			if d.Tenant == "fine" {
+				fine++
+			}
+		}
+		if fine != 500 {
+			t.Errorf("%d of 500 others were delivered in 3.5 s at 200/s", fine)
+		}
+		time.Sleep(time.Minute)
+		if s := r.settled(); s.DeadLetters != 100 || s.Depth.Total != 0 {
+			t.Errorf("%d dead letters, depth %d; want 100 and none", s.DeadLetters, s.Depth.Total)
 		}
 	})
 }

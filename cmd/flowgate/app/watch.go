@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
@@ -31,8 +33,13 @@ func (g *gateway) watch(ctx context.Context) error {
 func (g *gateway) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
-	if info, err := g.assets.DLQ.Info(ctx); err == nil {
+	switch info, err := g.assets.DLQ.Info(ctx); {
+	case err == nil:
 		g.deadLetters.Store(info.State.Msgs)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		g.deadLetters.Store(0)
+		_, err := broker.EnsureDeadLetters(ctx, g.js, topology(g.cfg))
+		g.log.Error("the dead-letter stream was deleted; it is made again", "error", err)
 	}
 	name, err := broker.Capturing(ctx, g.js, g.cfg.Ingress.Prefix)
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 // process, else to Config's URL. It fails at once if there is no server or if that
 // is too old; later it reconnects for ever. Publishing while it is down fails
 // instead of being buffered: a producer has to be answered, not kept. opts come
-// after the gateway's own and win over them. Close closes it.
+// after the gateway's own and win over them. Answers come to subjects among the
+// gateway's own, where clients hear nothing of them. Close closes it.
 func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.Name(b.cfg.Name + " " + name),
@@ -33,6 +34,7 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 		// Rights that were taken and are given back must find us still there.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1),
+		nats.CustomInboxPrefix(b.inbox),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 	}, b.reports(name)...)

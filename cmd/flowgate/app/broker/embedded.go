@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 )
 
 // startTime bounds the embedded server's start after its store is read: what is
@@ -22,7 +23,9 @@ const startTime = 30 * time.Second
 // Broker is the NATS in use. Its methods may be called from several goroutines.
 type Broker struct {
 	cfg Config
-	log *slog.Logger
+	// inbox begins the subjects on which the gateway's connections get answers.
+	inbox string
+	log   *slog.Logger
 
 	server *server.Server // nil if it is not embedded
 	opts   *server.Options
@@ -45,7 +48,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Broker, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, log: log.With("component", "broker"), stopped: make(chan struct{})}
+	b := &Broker{cfg: cfg, inbox: cfg.Name + ".inbox." + nuid.Next(), log: log.With("component", "broker"), stopped: make(chan struct{})}
 	if cfg.URL != "" {
 		// The default database is made in the data directory; only that needs it, and
 		// says so if it is not there.

@@ -24,7 +24,7 @@ type Neighbour struct{ Name, Ingress string }
 // Answering finds gateways of other names that answer subjects below ingress: a
 // producer would get two answers. It takes 250 ms, and finds those that run.
 func Answering(ctx context.Context, nc *nats.Conn, name, ingress string) ([]Neighbour, error) {
-	sub, err := nc.SubscribeSync(nats.NewInbox())
+	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		return nil, fmt.Errorf("look for other gateways: %w", err)
 	}

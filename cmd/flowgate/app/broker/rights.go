@@ -30,7 +30,7 @@ func (c *check) rights(ctx context.Context) bool {
 	denied := c.tryAll(ctx, "publish", c.publishes(), c.tryPublish)
 	denied = append(denied, c.tryAll(ctx, "subscribe to", c.subscriptions(), c.trySubscribe)...)
 	return !slices.ContainsFunc(denied, func(subject string) bool {
-		return strings.HasPrefix(subject, "$JS.API.") || strings.HasPrefix(subject, nats.InboxPrefix)
+		return strings.HasPrefix(subject, "$JS.API.") || strings.HasPrefix(subject, c.t.space()+".inbox.")
 	})
 }
 
@@ -140,7 +140,7 @@ func (c *check) publishes() []right {
 func (c *check) subscriptions() []right {
 	return []right{
 		{subject: c.t.Ingress + ".>"},
-		{subject: nats.NewInbox() + ".*"},
+		{subject: c.nc.NewInbox() + ".*"},
 		{subject: "$SRV.PING"},
 		{subject: "$SRV.INFO"},
 		{subject: "$SRV.STATS"},

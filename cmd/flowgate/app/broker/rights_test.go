@@ -28,7 +28,7 @@ var (
 		"$JS.API.CONSUMER.RESET.FLOWGATE.shaper", "$JS.API.CONSUMER.MSG.NEXT.FLOWGATE.shaper", "$JS.ACK.FLOWGATE.shaper.>",
 		"flowgate.backlog.>", "flowgate.dlq.>", "flowgate.pressure", "_INBOX.>",
 	}
-	mustSubscribe = []string{"ingress.>", "_INBOX.>", "$SRV.PING", "$SRV.INFO", "$SRV.STATS", "flowgate.admin.status"}
+	mustSubscribe = []string{"ingress.>", "flowgate.inbox.>", "$SRV.PING", "$SRV.INFO", "$SRV.STATS", "flowgate.admin.status"}
 )
 
 // user is a line of a server's configuration. Its password is its name.

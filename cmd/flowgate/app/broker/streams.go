@@ -56,6 +56,11 @@ func Ensure(ctx context.Context, js jetstream.JetStream, t Topology) (Assets, er
 	}
 }
 
+// EnsureDeadLetters makes the stream of dead letters if somebody removed it.
+func EnsureDeadLetters(ctx context.Context, js jetstream.JetStream, t Topology) (jetstream.Stream, error) {
+	return (&part{want: t.deadLetters()}).ensure(ctx, js, t)
+}
+
 // Check is Ensure without the changes: nil if it would succeed.
 func Check(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	_, err := look(ctx, js, t)

@@ -99,11 +99,22 @@ func TestEnsureAgainChangesNothing(t *testing.T) {
 	nc, js := gateway(t, start(t, testConfig(t.TempDir())))
 	first := ensured(t, js, limitsToo())
 	publish(t, js, 3)
-	before := configs(t, js)
 	advisories, err := nc.SubscribeSync("$JS.EVENT.ADVISORY.>")
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What the server still has to tell of the making comes before this.
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FIRST"}); err != nil {
+		t.Fatal(err)
+	}
+	for told := ""; told != "$JS.EVENT.ADVISORY.STREAM.CREATED.FIRST"; {
+		m, err := advisories.NextMsg(5 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = m.Subject
+	}
+	before := configs(t, js)
 	for range 3 {
 		a := ensured(t, js, limitsToo())
 		if a.Incarnation != first.Incarnation || a.Messages != 3 || a.LastSeq != 3 {
