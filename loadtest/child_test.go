@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/flowgate/flowgate/cmd/flowgate/app"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/consumers"
@@ -35,7 +37,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// childFileSize bounds the files that the child may write, in bytes, as a full disk
+// does, until the parent lifts it.
+const childFileSize = "FLOWGATE_TEST_FILE_SIZE"
+
 func child(path string) error {
+	if text := os.Getenv(childFileSize); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return err
+		}
+		signal.Ignore(unix.SIGXFSZ)
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: n, Max: unix.RLIM_INFINITY}); err != nil {
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	cfg, err := settings.Load(os.Environ())

@@ -77,7 +77,7 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 	}
 	n := &NATS{
 		deps:    deps,
-		queue:   newQueue(queueMessages, queueBytes),
+		queue:   newQueue(queueMessages, queueBytes, cfg.Prefix+"."),
 		metrics: newMetrics(deps.Registerer, deps.TenantLabel, deps.KnownTenant),
 		log:     deps.Logger.With("component", "ingress"),
 		opened:  make(chan struct{}),

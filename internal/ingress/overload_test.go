@@ -34,7 +34,7 @@ func TestQueueOverflow(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				const n = 20
 				r := newRig(t)
-				r.door.queue = newQueue(c.messages, c.bytes)
+				r.door.queue = newQueue(c.messages, c.bytes, "ingress.")
 				r.run()
 				js := r.producer()
 				release := r.stuck()

@@ -1,12 +1,19 @@
 package ingress
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // queue holds what was received and not yet decided. It never blocks its
 // producer, the NATS subscription: past its bounds push says no, and the
 // message is refused instead of being dropped by the client library.
+//
+// A tenant that floods it must not cost the others their answers: while the queue
+// is half full and others wait too, whoever holds more than half of it gets no more.
 type queue struct {
 	maxMessages, maxBytes int
+	prefix                int // length of the ingress prefix, its dot included
 
 	mu     sync.Mutex
 	ready  sync.Cond
@@ -16,10 +23,11 @@ type queue struct {
 	bytes  int
 	idle   bool
 	closed bool
+	held   map[string]int // messages by tenant
 }
 
-func newQueue(maxMessages, maxBytes int) *queue {
-	q := &queue{maxMessages: maxMessages, maxBytes: maxBytes, buf: make([]incoming, 64)}
+func newQueue(maxMessages, maxBytes int, prefix string) *queue {
+	q := &queue{maxMessages: maxMessages, maxBytes: maxBytes, prefix: len(prefix), buf: make([]incoming, 64), held: map[string]int{}}
 	q.ready.L = &q.mu
 	return q
 }
@@ -32,6 +40,15 @@ func (q *queue) push(in incoming) bool {
 	if q.closed || q.n >= q.maxMessages || q.n > 0 && q.bytes+size > q.maxBytes {
 		return false
 	}
+	tenant := q.tenant(in)
+	mine, known := q.held[tenant]
+	if q.n >= q.maxMessages/2 && 2*mine > q.n && len(q.held) > 1 {
+		return false
+	}
+	if !known {
+		tenant = strings.Clone(tenant)
+	}
+	q.held[tenant] = mine + 1
 	if q.n == len(q.buf) {
 		q.resize(2 * len(q.buf))
 	}
@@ -43,6 +60,13 @@ func (q *queue) push(in incoming) bool {
 		q.ready.Signal()
 	}
 	return true
+}
+
+// tenant is the subject's token after the prefix, whatever it is.
+func (q *queue) tenant(in incoming) string {
+	subject := in.msg.Subject
+	tenant, _, _ := strings.Cut(subject[min(q.prefix, len(subject)):], ".")
+	return tenant
 }
 
 // pop waits for a message; ok is false once the queue is closed and empty.
@@ -76,6 +100,12 @@ func (q *queue) take() incoming {
 	q.head = (q.head + 1) & (len(q.buf) - 1)
 	q.n--
 	q.bytes -= in.msg.Size()
+	tenant := q.tenant(in)
+	if n := q.held[tenant]; n > 1 {
+		q.held[tenant] = n - 1
+	} else {
+		delete(q.held, tenant)
+	}
 	if q.n == 0 && len(q.buf) > 1024 {
 		q.buf, q.head = make([]incoming, 64), 0 // a burst's room is given back
 	}

@@ -19,7 +19,7 @@ func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxMessages := rapid.IntRange(1, 3000).Draw(t, "messages")
 		maxBytes := rapid.IntRange(1, 100_000).Draw(t, "bytes")
-		q := newQueue(maxMessages, maxBytes)
+		q := newQueue(maxMessages, maxBytes, "ingress.")
 		var model []incoming
 		bytes, next := 0, 0
 		same := func(t *rapid.T, got incoming) {
@@ -74,7 +74,7 @@ func TestQueueModel(t *testing.T) {
 
 func TestQueueClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(10, 1000)
+		q := newQueue(10, 1000, "ingress.")
 		got := make(chan string, 10)
 		go func() {
 			for {
@@ -111,7 +111,7 @@ func TestQueueClose(t *testing.T) {
 // One oversized message passes through an empty queue: its producer is told by the
 // door that it is too large, not that the gateway is overloaded.
 func TestQueueOversized(t *testing.T) {
-	q := newQueue(10, 100)
+	q := newQueue(10, 100, "ingress.")
 	if !q.push(sized(1, 500)) {
 		t.Error("refused by an empty queue")
 	}
@@ -123,7 +123,7 @@ func TestQueueOversized(t *testing.T) {
 // A producer, a worker and a sweeper at once: each message comes out once.
 func TestQueueContention(t *testing.T) {
 	const n = 20_000
-	q := newQueue(1<<20, 1<<30)
+	q := newQueue(1<<20, 1<<30, "ingress.")
 	seen := make([]int, n)
 	var mu sync.Mutex
 	out := func(in incoming) { mu.Lock(); seen[in.at]++; mu.Unlock() }
@@ -163,5 +163,42 @@ func TestQueueContention(t *testing.T) {
 		if times != 1 {
 			t.Fatalf("message %d came out %d times", i, times)
 		}
+	}
+}
+
+// A tenant that floods the queue leaves room for others; alone it may have all of it.
+func TestQueueKeepsRoomForOthers(t *testing.T) {
+	q := newQueue(100, 1<<20, "ingress.")
+	push := func(tenant string) bool {
+		return q.push(incoming{&nats.Msg{Subject: "ingress." + tenant + ".t"}, 0})
+	}
+	for range 100 {
+		if !push("flood") {
+			t.Fatal("alone it was refused")
+		}
+	}
+	for range 60 {
+		q.pop()
+	}
+	if !push("polite") {
+		t.Fatal("the other was refused")
+	}
+	flood := 0
+	for push("flood") {
+		flood++
+	}
+	if q.len() != 50 {
+		t.Errorf("the flood filled the queue to %d of 100 beside another, want 50", q.len())
+	}
+	for i := range 40 {
+		if !push(fmt.Sprint("polite", i%5)) {
+			t.Fatalf("other %d was refused beside a flood", i)
+		}
+	}
+	for range q.len() {
+		q.pop()
+	}
+	if len(q.held) != 0 {
+		t.Errorf("an empty queue remembers %d tenants", len(q.held))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/bubble"
 )
@@ -185,5 +187,34 @@ func TestBatches(t *testing.T) {
 		if e := algorithms.CheckRate(order, config().Rate, 5*time.Millisecond); e.Broken {
 			t.Errorf("%d departures in %s, allowed %.2f", e.Count, time.Duration(e.To-e.From), e.Allowed)
 		}
+	})
+}
+
+// What comes after idling is not late, whenever the last one left.
+func TestLateness(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		reg := prometheus.NewRegistry()
+		r.run(config(), func(d *Deps) { d.Registerer = reg })
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			r.publish("acme", 3)
+		}
+		time.Sleep(time.Second)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "flowgate_shaper_lateness_seconds" {
+				continue
+			}
+			h := f.GetMetric()[0].GetHistogram()
+			if h.GetSampleCount() != 15 || h.GetSampleSum() > 0.2 {
+				t.Errorf("%d deliveries were %.3f s late in all", h.GetSampleCount(), h.GetSampleSum())
+			}
+			return
+		}
+		t.Error("no lateness is exported")
 	})
 }

@@ -17,11 +17,29 @@ import (
 // letters, and streams that capture the ingress.
 const watchEvery = 5 * time.Second
 
+// storeGone is how long the embedded broker may confirm nothing.
+const storeGone = 10 * time.Second
+
+// errStoreGone ends a gateway whose embedded broker could not write once: its store
+// does not try again by itself, and reads what it has when it is started anew. While
+// the disk cannot be written the gateway stays, delivers, and tells producers.
+var errStoreGone = errors.New("the embedded broker failed to write to its store and does not recover by itself, and the disk can be written now: start the gateway again")
+
 func (g *gateway) watch(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	var silentSince time.Time
 	for {
 		g.lookAround(ctx)
+		if !g.door.Silent() || !g.broker.Embedded() {
+			silentSince = time.Time{}
+		} else if silentSince.IsZero() {
+			silentSince = time.Now()
+		} else if time.Since(silentSince) >= storeGone {
+			if err := g.broker.Writable(); err == nil {
+				return errStoreGone
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"syscall"
 )
@@ -29,6 +30,27 @@ func (b *Broker) Disk(t Topology) error {
 	}
 	return fmt.Errorf("the streams may come to %d bytes, and the disk of %s has %d free beside the %d that they hold: lower FLOWGATE_BACKPRESSURE_MAX_BYTES (%d) or FLOWGATE_DLQ_MAX_BYTES (%d), or set FLOWGATE_DATA_DIR to a larger disk",
 		need, b.cfg.DataDir, free, held, t.MaxBytes, t.DLQMaxBytes)
+}
+
+// Writable writes a mebibyte to the data directory and removes it again; the error
+// says why it cannot. nil if the server is not embedded.
+func (b *Broker) Writable() error {
+	if b.server == nil {
+		return nil
+	}
+	f, err := os.CreateTemp(b.cfg.DataDir, ".probe-")
+	if err != nil {
+		return unwritable(b.cfg.DataDir, err)
+	}
+	_, err = f.Write(make([]byte, 1<<20))
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	if err != nil {
+		return unwritable(b.cfg.DataDir, err)
+	}
+	return nil
 }
 
 // freeBytes is what this user may still write at path.

@@ -36,6 +36,10 @@ const probeTime = 5 * time.Second
 // messages that the server must refuse as malformed, the rest with a stream and a
 // bucket of random names that are removed again. A gateway may run meanwhile.
 func (b *Broker) CheckOnline(ctx context.Context, t Topology) []Finding {
+	if b.logs != nil {
+		b.logs.checking.Store(true)
+		defer b.logs.checking.Store(false)
+	}
 	nc, err := b.Connect("check")
 	if err != nil {
 		return []Finding{{Name: "connect", Err: err}}

@@ -31,6 +31,8 @@ type serverLog struct {
 	// until started is set.
 	fatal   chan string
 	started atomic.Bool
+	// checking drops the complaints that CheckOnline provokes.
+	checking atomic.Bool
 }
 
 func newServerLog(log *slog.Logger, dropPlaintext bool) *serverLog {
@@ -84,6 +86,10 @@ func (l *serverLog) Debugf(string, ...any) {}
 func (l *serverLog) Tracef(string, ...any) {}
 
 func (l *serverLog) bounded(level slog.Level, format string, v []any) {
+	text := fmt.Sprintf(format, v...)
+	if l.checking.Load() && strings.HasPrefix(text, "Invalid JetStream request") {
+		return
+	}
 	if !l.complain.Allow() {
 		l.left.Add(1)
 		return
@@ -92,5 +98,5 @@ func (l *serverLog) bounded(level slog.Level, format string, v []any) {
 	if n := l.left.Swap(0); n > 0 {
 		log = log.With("lines_left_out", n)
 	}
-	log.Log(context.Background(), level, fmt.Sprintf(format, v...))
+	log.Log(context.Background(), level, text)
 }
