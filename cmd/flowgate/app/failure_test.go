@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -200,15 +201,22 @@ func TestProducersCannotListenIn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := start(t)
 		spy, _ := r.client()
+		var mu sync.Mutex
 		heard := map[string]int{}
 		for _, pattern := range []string{"_INBOX.>", ">", "flowgate.>", "flowgate.inbox.>", "$JS.>"} {
-			_, _ = spy.Subscribe(pattern, func(m *nats.Msg) { heard[m.Subject]++ })
+			_, _ = spy.Subscribe(pattern, func(m *nats.Msg) {
+				mu.Lock()
+				defer mu.Unlock()
+				heard[m.Subject]++
+			})
 		}
 		_ = spy.Flush()
 		_, js := r.client()
 		r.admitted(js, "acme", 50)
 		time.Sleep(5 * time.Second)
 		answers := 0
+		mu.Lock()
+		defer mu.Unlock()
 		for subject, n := range heard {
 			if !strings.HasPrefix(subject, "_INBOX.") {
 				t.Errorf("the spy heard %s", subject)
