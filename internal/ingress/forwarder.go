@@ -69,8 +69,9 @@ type Forwarder struct {
 	doubt *mark
 	sub   *nats.Subscription
 
-	// sent counts the messages published. Only the worker adds to it, after the
-	// publish, so a canary sent after reading it follows all of them.
+	// sent counts the messages published, by the worker alone. order is held over a
+	// publish and its count, so that a canary knows exactly what it follows.
+	order  sync.Mutex
 	sent   atomic.Uint64
 	silent atomic.Bool
 	down   atomic.Bool // there is no connection
@@ -131,8 +132,10 @@ func (f *Forwarder) forward(m *nats.Msg, at int64) error {
 	first := f.head-f.tail == 1
 	f.mu.Unlock()
 
+	f.order.Lock()
 	err := f.nc.PublishMsg(m)
 	f.sent.Store(entry + 1)
+	f.order.Unlock()
 	if err != nil {
 		f.mu.Lock()
 		answered := f.tail > entry
@@ -248,6 +251,8 @@ func (f *Forwarder) sendCanary() {
 		kind = refusedCanary
 		m.Header = nats.Header{"Nats-Expected-Last-Sequence": {impossibleSequence}}
 	}
+	f.order.Lock()
+	defer f.order.Unlock()
 	m.Reply = f.inbox + "." + kind + "." + strconv.FormatUint(f.sent.Load(), 10)
 	// Without a connection there is no answer either; giveUp deals with that.
 	_ = f.nc.PublishMsg(&m)

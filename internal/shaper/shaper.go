@@ -85,6 +85,7 @@ type Shaper struct {
 	clock   *algorithms.DepartureClock // owned by the dispatcher
 	paced   bool                       // the dispatcher's: it waited for the clock alone
 	acks    *acks
+	ackRoom int // most unconfirmed at once
 	state   *stateKeeper
 	loader  *loader
 	jobs    chan []*message
@@ -92,15 +93,17 @@ type Shaper struct {
 	resync  chan string // asks for a reset of the consumer, with the reason
 	looked  chan struct{}
 
-	mu       sync.Mutex // guards all below
-	index    *index
-	saved    map[uint64]attempts // of messages not seen yet
-	gen      uint32
-	prefix   *string // of the newest handle
-	maxSeen  uint64
-	tidied   bool
-	finished uint64 // since the backlog was told
-	audit    Audit
+	mu      sync.Mutex // guards all below
+	index   *index
+	saved   map[uint64]attempts // of messages not seen yet
+	gen     uint32
+	prefix  *string // of the newest handle
+	maxSeen uint64
+	tidied  bool
+	// unconfirmed is how many in flight are done but for the broker's confirmation.
+	unconfirmed int
+	finished    uint64 // since the backlog was told
+	audit       Audit
 }
 
 // New makes a Shaper; nothing starts before Run.
@@ -120,10 +123,18 @@ func New(cfg Config, deps Deps) (*Shaper, error) {
 		looked: make(chan struct{}),
 	}
 	s.acks = newAcks(deps.NATS, s.settled)
+	s.ackRoom = ackRoom(cfg.Rate)
 	s.state = newStateKeeper(deps.State, deps.StateStream, s.log)
 	s.loader = newLoader(s)
 	s.metrics = newMetrics(deps.Registerer)
 	return s, nil
+}
+
+// ackRoom is how many acknowledgements may wait for the broker's confirmation at
+// once: what leaves in 20 ms, so that the broker's short pauses cost no pace, and a
+// crash repeats no more than that beside what the consumer works on. 4 to 1024.
+func ackRoom(rate algorithms.Rate) int {
+	return int(min(max(math.Ceil(rate.PerSecond()*0.020), 4), 1024))
 }
 
 // Run meters until ctx ends; then it finishes what is in flight, within the
@@ -213,7 +224,7 @@ func (s *Shaper) step() time.Duration {
 		s.mu.Lock()
 		s.index.promote(now)
 		s.index.unloadedAhead(s.ahead(), s.loader.request)
-		free := s.index.nInFlight < s.deps.Concurrency*s.deps.Batch && len(s.jobs) < cap(s.jobs)
+		free := s.index.nInFlight-s.unconfirmed < s.deps.Concurrency*s.deps.Batch && s.unconfirmed < s.ackRoom && len(s.jobs) < cap(s.jobs)
 		ready := s.index.nWaiting > 0
 		due, delayed := s.index.nextDue()
 		s.mu.Unlock()
@@ -307,12 +318,15 @@ func (s *Shaper) deliver(ctx context.Context) {
 }
 
 // finish does what the outcomes say. What is to be acknowledged stays in flight
-// until the broker confirms that.
+// until the broker confirms that; only so many may.
 func (s *Shaper) finish(batch []*message, outcomes []consumers.Outcome) {
 	now := s.deps.Clock()
 	for i, m := range batch {
 		o := outcomes[i]
 		if o.Action == consumers.Ack {
+			s.mu.Lock()
+			s.unconfirmed++
+			s.mu.Unlock()
 			s.ack(m)
 			continue
 		}
@@ -338,6 +352,7 @@ func (s *Shaper) settled(seqs []uint64) {
 			continue
 		}
 		s.index.done(m)
+		s.unconfirmed--
 		s.finished++
 		if m.saved {
 			s.state.forget(seq)
