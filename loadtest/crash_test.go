@@ -95,8 +95,8 @@ func TestCrash(t *testing.T) {
 }
 
 // inFlight is how many deliveries the gateway makes at once, and unconfirmed how many
-// acknowledgements may be on their way: what leaves in 20 ms.
-const inFlight, unconfirmed = 4, 8
+// acknowledgements may be on their way: what leaves in 100 ms.
+const inFlight, unconfirmed = 4, 40
 
 // repeats checks that only what was in flight at a crash was started again: a
 // message is in flight until the broker has let it go.

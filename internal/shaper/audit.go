@@ -172,7 +172,10 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	}
 	gen, caughtUp := s.gen, stable && s.maxSeen < info.State.LastSeq
 	var pruned []*message
-	if stable {
+	if stable && s.pruned != gen {
+		// Once a reset: it is a pass over the whole backlog. What is deleted later shows
+		// as a difference, and leads to the next reset.
+		s.pruned = gen
 		pruned = s.index.prune(func(m *message) bool { return m.gen == gen })
 	}
 	s.mu.Unlock()
