@@ -38,7 +38,8 @@ func (r *recorder) Close() error { return nil }
 
 const tolerance = 5 * time.Millisecond // the default
 
-// measureRate delivers for a minute from a standing backlog.
+// measureRate delivers for a minute from a backlog that stands at 10,000: as many
+// come as leave.
 func measureRate(ctx context.Context, short bool) ([]figure, error) {
 	length := time.Minute
 	if short {
@@ -62,16 +63,20 @@ func measureOneRate(ctx context.Context, perSecond uint64, length time.Duration)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	rec := &recorder{}
-	n := int(float64(perSecond)*length.Seconds()*1.2) + 1000
+	const standing = 10_000 // the default's HIGH
 	g, err := startGateway(ctx, dir, rec, fmt.Sprintf("FLOWGATE_SHAPER_RATE=%d/s", perSecond),
-		"FLOWGATE_LIMIT_TENANT=unlimited", fmt.Sprintf("FLOWGATE_BACKPRESSURE_HIGH=%d", 2*n))
+		"FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_BACKPRESSURE_HIGH=20000")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, g.stop()) }()
-	if err := fill(ctx, g.url, n); err != nil {
+	if err := fill(ctx, g.url, standing); err != nil {
 		return nil, err
 	}
+	running, stop := context.WithCancel(ctx)
+	toppedUp := make(chan error, 1)
+	go func() { toppedUp <- topUp(running, g.url, perSecond) }()
+	defer func() { stop(); err = errors.Join(err, <-toppedUp) }()
 	rec.mu.Lock()
 	rec.released, rec.received = nil, nil
 	rec.mu.Unlock()
@@ -93,6 +98,35 @@ func measureOneRate(ctx context.Context, perSecond uint64, length time.Duration)
 		{name + "fullest window against what is allowed, departures", float64(promise.Count) - promise.Allowed, "deliveries over", 0, 1e-6},
 		{name + "the same by the receiver's clock", float64(seen.Count) - seen.Allowed, "deliveries over", 0, 0},
 	}, nil
+}
+
+// topUp publishes as many messages as are delivered.
+func topUp(ctx context.Context, url string, perSecond uint64) error {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	const each = 20 * time.Millisecond
+	tick := time.NewTicker(each)
+	defer tick.Stop()
+	start, sent := time.Now(), 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for want := int(time.Since(start).Seconds() * float64(perSecond)); sent < want; sent++ {
+			if _, err := js.PublishAsync(fmt.Sprintf("ingress.tenant%d.orders", sent%3), make([]byte, 256)); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // fill publishes n messages of three tenants.
