@@ -145,7 +145,7 @@ func (c cli) demo(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	return demo.Run(ctx, demo.Options{Out: c.stdout, Terminal: isTerminal(c.stdout), Version: version()})
+	return demo.Run(ctx, demo.Options{Out: c.stdout, Terminal: isTerminal(c.stdout), Width: width(c.stdout), Version: version()})
 }
 
 func (c cli) check(ctx context.Context, f *flag.FlagSet, args []string) error {
@@ -256,6 +256,16 @@ func (c cli) logger(cfg settings.Config) *slog.Logger {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// width is the terminal's, in columns; 0 if it does not tell.
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
+			return columns
+		}
+	}
+	return 0
 }
 
 // version is what the build knows of itself.

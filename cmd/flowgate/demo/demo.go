@@ -26,8 +26,10 @@ import (
 // Options are where the demo shows itself.
 type Options struct {
 	Out io.Writer
-	// Terminal: the live line is drawn over the one before.
+	// Terminal: the live line is drawn over the one before, cut to Width columns (0:
+	// 80).
 	Terminal bool
+	Width    int
 	Version  string
 	// Load is how long producers publish; 0: 14 s.
 	Load time.Duration
@@ -97,7 +99,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	introduce(opts.Out, cfg, url, admin)
 
 	ledger := invariants.NewLedger()
-	show := newScreen(opts.Out, opts.Terminal, a, ledger)
+	show := newScreen(opts, a, ledger)
 	err = perform(ctx, url, opts.Load, ledger, show)
 	stop()
 	if e := <-ended; err == nil {

@@ -7,6 +7,26 @@ import (
 	"time"
 )
 
+// On a terminal the live line stays one line.
+func TestDemoOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	if err := Run(t.Context(), Options{Out: &out, Load: 3 * time.Second, Terminal: true, Width: 60}); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	drawn := strings.Split(out.String(), "\r\x1b[K")
+	if len(drawn) < 3 {
+		t.Fatalf("%d live lines", len(drawn)-1)
+	}
+	for _, line := range drawn[1 : len(drawn)-1] {
+		if n := len([]rune(line)); n > 59 || strings.Contains(line, "\n") {
+			t.Errorf("%d columns of 60: %q", n, line)
+		}
+		if !strings.Contains(line, "█") && !strings.Contains(line, "│") {
+			t.Errorf("no gauge: %q", line)
+		}
+	}
+}
+
 // A short demo shows all it should, and finds its promises kept.
 func TestDemo(t *testing.T) {
 	var out bytes.Buffer

@@ -42,6 +42,7 @@ where to go next:
 type screen struct {
 	w        io.Writer
 	terminal bool
+	width    int
 	app      *app.App
 	ledger   *invariants.Ledger
 	start    time.Time
@@ -50,9 +51,9 @@ type screen struct {
 	at       time.Time
 }
 
-func newScreen(w io.Writer, terminal bool, a *app.App, l *invariants.Ledger) *screen {
+func newScreen(opts Options, a *app.App, l *invariants.Ledger) *screen {
 	now := time.Now()
-	return &screen{w: w, terminal: terminal, app: a, ledger: l, start: now, at: now, refused: map[string]int{}}
+	return &screen{w: opts.Out, terminal: opts.Terminal, width: cmp.Or(opts.Width, 80), app: a, ledger: l, start: now, at: now, refused: map[string]int{}}
 }
 
 func (s *screen) depth() uint64 {
@@ -77,7 +78,11 @@ func (s *screen) line() {
 	perSecond := func(n int) int { return int(float64(n)/now.Sub(s.at).Seconds() + 0.5) }
 	var reasons []string
 	for _, reason := range slices.Sorted(maps.Keys(refused)) {
-		reasons = append(reasons, fmt.Sprintf("%s %d/s", reason, perSecond(refused[reason]-s.refused[reason])))
+		name := reason
+		if s.terminal && reason == "rate_limited" {
+			name = "limit" // a terminal is narrow
+		}
+		reasons = append(reasons, fmt.Sprintf("%s %d/s", name, perSecond(refused[reason]-s.refused[reason])))
 	}
 	if len(reasons) == 0 {
 		reasons = []string{"none"}
@@ -86,10 +91,15 @@ func (s *screen) line() {
 	if st.DrainSeconds != nil {
 		drain = fmt.Sprintf("%.1fs", *st.DrainSeconds)
 	}
-	line := fmt.Sprintf("%3.0fs  admitted %d/s  refused %s  depth %d %s %s  delivered %.0f/s  drain %s",
-		now.Sub(s.start).Seconds(), perSecond(acked-s.acked), strings.Join(reasons, ", "),
-		st.Depth.Total, s.gauge(st), st.Level, st.Rate.Delivered, drain)
+	line := fmt.Sprintf("%3.0fs  depth %d %s %s  admitted %d/s  refused %s  delivered %.0f/s  drain %s",
+		now.Sub(s.start).Seconds(), st.Depth.Total, s.gauge(st), st.Level,
+		perSecond(acked-s.acked), strings.Join(reasons, ", "), st.Rate.Delivered, drain)
 	if s.terminal {
+		// A line that wraps could not be drawn over; the last column belongs to the
+		// cursor.
+		if runes := []rune(line); len(runes) >= s.width {
+			line = string(runes[:max(0, s.width-1)])
+		}
 		fmt.Fprintf(s.w, "\r\x1b[K%s", line)
 	} else {
 		fmt.Fprintln(s.w, line)
@@ -103,7 +113,7 @@ func (s *screen) gauge(st app.Status) string {
 	if !s.terminal {
 		return fmt.Sprintf("(low %d, high %d, max %d)", m.Low, m.High, m.Max)
 	}
-	const width = 24
+	const width = 12
 	bar := []rune(strings.Repeat("·", width))
 	for i := range bar[:min(width, int(st.Depth.Total*width/max(m.Max, 1)))] {
 		bar[i] = '█'
