@@ -200,6 +200,12 @@ func TestLateness(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			r.publish("acme", 3)
 		}
+		// Nor what the lease held back.
+		time.Sleep(20 * time.Second)
+		r.publish("acme", 3)
+		r.leased.Store(false)
+		time.Sleep(20 * time.Second)
+		r.leased.Store(true)
 		time.Sleep(time.Second)
 		families, err := reg.Gather()
 		if err != nil {
@@ -210,7 +216,7 @@ func TestLateness(t *testing.T) {
 				continue
 			}
 			h := f.GetMetric()[0].GetHistogram()
-			if h.GetSampleCount() != 15 || h.GetSampleSum() > 0.2 {
+			if h.GetSampleCount() != 18 || h.GetSampleSum() > 0.2 {
 				t.Errorf("%d deliveries were %.3f s late in all", h.GetSampleCount(), h.GetSampleSum())
 			}
 			return

@@ -231,34 +231,35 @@ func (s *Shaper) step() time.Duration {
 		ready := s.index.nWaiting > 0
 		due, delayed := s.index.nextDue()
 		s.mu.Unlock()
-		if !free {
-			s.paced = false
-			return idle
-		}
-		if !ready {
-			s.paced = false
-			if delayed {
-				return time.Duration(due - now)
-			}
-			return idle
+		switch {
+		case !free, !ready && !delayed:
+			return s.hold(idle)
+		case !ready:
+			return s.hold(time.Duration(due - now))
 		}
 		if wait := s.clock.Wait(now); wait > 0 {
 			s.paced = true
 			return min(wait, idle)
 		}
 		if !s.deps.Lease.Valid() {
-			return leasePause
+			return s.hold(leasePause)
 		}
 		wait, ok := s.deps.Outlet.Ready(time.Unix(0, now))
 		if !ok {
-			s.paced = false
-			return min(max(wait, time.Millisecond), idle)
+			return s.hold(min(max(wait, time.Millisecond), idle))
 		}
 		if wait, started := s.start(); !started {
 			s.deps.Outlet.Unready()
-			return wait
+			return s.hold(wait)
 		}
 	}
+}
+
+// hold waits for something else than the departure clock: what leaves next is not
+// late.
+func (s *Shaper) hold(wait time.Duration) time.Duration {
+	s.paced = false
+	return wait
 }
 
 // start takes the next batch and sends it off at the departure clock's reading; if

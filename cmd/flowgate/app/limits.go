@@ -3,7 +3,6 @@ package app
 import (
 	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/ingress"
-	"github.com/flowgate/flowgate/internal/units"
 )
 
 // tenantLimits gives the front door the limits of the tenant scope.
@@ -26,5 +25,3 @@ func (l tenantLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.
 func (l tenantLimits) Take(now int64, id ingress.Identity, cost int64) {
 	l.keyed.Take(id.Tenant, now, cost)
 }
-
-func sizeOf(n int) units.Size { return units.Size(n) }

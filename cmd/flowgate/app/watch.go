@@ -56,8 +56,11 @@ func (g *gateway) lookAround(ctx context.Context) {
 		g.deadLetters.Store(info.State.Msgs)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		g.deadLetters.Store(0)
-		_, err := broker.EnsureDeadLetters(ctx, g.js, topology(g.cfg))
-		g.log.Error("the dead-letter stream was deleted; it is made again", "error", err)
+		if _, err := broker.EnsureDeadLetters(ctx, g.js, topology(g.cfg)); err != nil {
+			g.log.Error("the dead-letter stream was deleted and could not be made again", "error", err)
+		} else {
+			g.log.Warn("the dead-letter stream was deleted; it was made again, empty")
+		}
 	}
 	name, err := broker.Capturing(ctx, g.js, g.cfg.Ingress.Prefix)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
 	"github.com/flowgate/flowgate/internal/shaper"
+	"github.com/flowgate/flowgate/internal/units"
 )
 
 func brokerConfig(c settings.Config) broker.Config {
@@ -77,11 +78,6 @@ func (g *gateway) connect(ctx context.Context) (err error) {
 		return err
 	}
 	t := topology(g.cfg)
-	defer func() {
-		if err != nil && g.lease != nil {
-			g.giveBack()
-		}
-	}()
 	// The first time there is no bucket yet, and nobody who works with the streams.
 	if state, e := g.js.KeyValue(ctx, t.StateBucket); e == nil {
 		if g.lease, err = broker.Acquire(ctx, state, g.id, g.broker.Embedded()); err != nil {
@@ -192,7 +188,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 			return fmt.Errorf("the NATS server takes %d bytes a message, too few for the gateway's own headers; raise its max_payload", receive.MaxPayload())
 		}
 		g.log.Warn("the NATS server takes smaller messages than FLOWGATE_INGRESS_MAX_PAYLOAD; its limit holds", "bytes", most)
-		door.MaxPayload = sizeOf(most)
+		door.MaxPayload = units.Size(most)
 	}
 	g.door, err = ingress.New(door, ingress.Deps{
 		Receive: receive, Forward: forward,

@@ -199,9 +199,6 @@ func bare(err error) error {
 	return err
 }
 
-// ServerVersion is the version of the server that nc is connected to.
-func ServerVersion(nc *nats.Conn) string { return nc.ConnectedServerVersion() }
-
 // Payload is the largest message, headers included, that producers may send over
 // nc's server, in bytes: what is configured, or less if that server would not take
 // it with the gateway's own headers. It is below 1 if the server takes nothing.

@@ -48,7 +48,7 @@ func (b *Broker) CheckOnline(ctx context.Context, t Topology) []Finding {
 	c := &check{nc: nc, t: t}
 	c.add(Finding{Name: "connect", Detail: redact(nc.ConnectedUrl())})
 	// Connect refuses an older one.
-	c.add(Finding{Name: "server version", Detail: ServerVersion(nc)})
+	c.add(Finding{Name: "server version", Detail: nc.ConnectedServerVersion()})
 	c.add(b.payloadFinding(nc))
 	if b.server != nil {
 		c.add(Finding{Name: "disk", Detail: fmt.Sprintf("up to %d bytes of streams", t.Bytes()), Err: b.Disk(t)})
