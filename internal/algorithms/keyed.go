@@ -1,119 +1,239 @@
 package algorithms
 
 import (
-	"math"
-	"strings"
+	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Keyed is token buckets by key, all under the same rules; a request must pass
-// every rule. Safe for concurrent use.
+// Keyed is limiters by key, millions of them. Safe for concurrent use; a decision
+// on a key that is there allocates nothing and waits for nobody but who decides on
+// the same key.
 //
-// A key that is there costs one map lookup a decision and no allocation. A key
-// leaves only when all its buckets are full again, so that forgetting it changes
-// no answer: a sweep looks at every key once the number of keys has doubled since
-// the last one, which is O(1) an insertion. A key takes about 50 bytes, its own
-// bytes, and 32 a rule.
+// A key is told apart by its bytes, never by a hash alone. It costs 8 bytes and its
+// state (8 for a bucket of whole or half nanoseconds, 16 for other buckets and fixed
+// windows, 24 for counters), both over a load of 0.64 to 0.8, and its own bytes; a
+// window log has its requests besides. A decision costs a hash, a look at the table
+// and one at the key, whatever the number of keys.
+//
+// A key leaves only when forgetting it changes no answer: its bucket is full again,
+// its window empty. Shards look through their keys when they grow, when there is no
+// room, and when Sweep comes round. Past the most keys that it may hold, new ones
+// share an overflow state for each entry of the policy, but for keys that the
+// policy names.
 type Keyed struct {
-	rules  []Rule
-	limits []TokenBucket
+	seed   maphash.Seed
+	most   int64
+	keys   atomic.Int64
+	policy atomic.Pointer[policy]
+	shards [shardCount]shard
+	unused [maxRules * maxWords]uint64 // a state before the first use, never written
 
-	mu      sync.Mutex
-	keys    map[string][]Bucket
-	sweepAt int
+	changing   sync.Mutex
+	overflowed atomic.Uint64
+	cursor     atomic.Uint32
 }
 
-const firstSweep = 1024
+// overflow is the state that keys share for which there is no room.
+type overflow struct {
+	mu    sync.Mutex
+	state []uint64
+}
 
-// NewKeyed makes a store for the rules; without any, everything passes.
-func NewKeyed(rules []Rule) (*Keyed, error) {
-	k := &Keyed{rules: rules, keys: map[string][]Bucket{}, sweepAt: firstSweep}
-	for _, r := range rules {
-		t, err := NewTokenBucket(r)
-		if err != nil {
-			return nil, err
-		}
-		k.limits = append(k.limits, t)
+// NewKeyed makes a store of at most so many keys; the error names a wrong rule.
+func NewKeyed(p Policy, maxKeys int) (*Keyed, error) {
+	c, err := newPolicy(p, nil)
+	if err != nil {
+		return nil, err
 	}
+	k := &Keyed{seed: maphash.MakeSeed(), most: int64(maxKeys)}
+	k.policy.Store(c)
 	return k, nil
 }
 
-// Rule gives the rule of an index that Look returned.
-func (k *Keyed) Rule(i int) Rule { return k.rules[i] }
-
-// Look decides on n tokens of key and takes nothing. If it refuses, rule is the
-// one with the longest wait, and Never is the longest; if not, the one that has
-// the fewest tokens left.
-func (k *Keyed) Look(key string, now, n int64) (rule int, d Decision) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.look(k.keys[key], now, n)
+// Peek decides on n tokens of key and takes nothing. rule is the one with the
+// longest wait if the request is refused, else the one that has the fewest tokens
+// left; nil if the key has no limit.
+func (k *Keyed) Peek(key string, now, n int64) (d Decision, rule *Rule, err error) {
+	return k.decide(key, now, n, false)
 }
 
-// look requires that mu is held; buckets is nil for a key that is not there.
-func (k *Keyed) look(buckets []Bucket, now, n int64) (rule int, d Decision) {
-	d = Decision{Allowed: true, Remaining: math.MaxUint64}
-	for i := range k.limits {
-		var b Bucket
-		if buckets != nil {
-			b = buckets[i]
-		}
-		one, err := k.limits[i].Look(b, now, n)
-		if err != nil {
-			one.RetryAfter = Never
-		}
-		switch {
-		case !one.Allowed && (d.Allowed || longer(one.RetryAfter, d.RetryAfter)),
-			one.Allowed && d.Allowed && one.Remaining < d.Remaining:
-			rule, d = i, one
-		}
-	}
-	return rule, d
+// Take decides as Peek does, and if the request passes takes its tokens from every
+// rule of the key.
+func (k *Keyed) Take(key string, now, n int64) (d Decision, rule *Rule, err error) {
+	return k.decide(key, now, n, true)
 }
 
-func longer(a, b time.Duration) bool { return b != Never && (a == Never || a > b) }
-
-// Take takes n tokens of key from every rule, or none if one refuses.
-func (k *Keyed) Take(key string, now, n int64) (rule int, d Decision) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	buckets := k.keys[key]
-	if rule, d = k.look(buckets, now, n); !d.Allowed || len(k.limits) == 0 {
-		return rule, d
+func (k *Keyed) decide(key string, now, n int64, take bool) (Decision, *Rule, error) {
+	if n < 0 {
+		return Decision{}, nil, ErrNegative
 	}
-	if buckets == nil {
-		if len(k.keys) >= k.sweepAt {
-			k.sweep(now)
-		}
-		buckets = make([]Bucket, len(k.limits))
-		k.keys[strings.Clone(key)] = buckets
+	if len(key) > maxKey {
+		key = key[:maxKey]
 	}
-	for i := range k.limits {
-		// Looked at above under the same lock: it passes.
-		_, _ = k.limits[i].Take(&buckets[i], now, n)
-	}
-	return rule, d
-}
-
-// sweep forgets the keys whose buckets are all full; it requires that mu is held.
-func (k *Keyed) sweep(now int64) {
-	kept := make(map[string][]Bucket)
-	for key, buckets := range k.keys {
-		for i := range buckets {
-			if !k.limits[i].Full(buckets[i], now) {
-				kept[key] = buckets
-				break
+	h := maphash.String(k.seed, key)
+	sh := &k.shards[h>>(64-shardBits)]
+	for {
+		t := sh.table.Load()
+		slot, head := t.find(key, h)
+		if slot < 0 {
+			i, d, plan, again := k.unknown(sh, t, key, h, now, n, take)
+			if again {
+				continue
 			}
+			return d, plan.rule(i), nil
+		}
+		if !t.lock(slot, head) {
+			continue // the shard has moved to another table
+		}
+		plan := t.plan(head)
+		i, d := plan.decide(t.state(slot), now, n, take)
+		t.unlock(slot, head)
+		return d, plan.rule(i), nil
+	}
+}
+
+func (p *plan) rule(i int) *Rule {
+	if i < 0 {
+		return nil
+	}
+	return &p.rules[i]
+}
+
+// unknown decides on a key that the table t does not hold. again says that it was
+// put there, or that the table is no more: to be looked up once more.
+func (k *Keyed) unknown(sh *shard, t *table, key string, h uint64, now, n int64, take bool) (rule int, d Decision, p *plan, again bool) {
+	c := k.policy.Load()
+	if t != nil {
+		c = t.policy
+	}
+	number := c.of(key)
+	p = c.plans[number]
+	if len(p.algorithms) > 0 && !p.exempt && k.keys.Load() >= k.most && !k.makeRoom(sh, now) {
+		if sh.table.Load() != t {
+			return 0, Decision{}, nil, true
+		}
+		if take {
+			k.overflowed.Add(1)
+		}
+		p.overflow.mu.Lock()
+		rule, d = p.decide(p.overflow.state, now, n, take)
+		p.overflow.mu.Unlock()
+		return rule, d, p, false
+	}
+	rule, d = p.decide(k.unused[:p.words], now, n, false)
+	if take && d.Allowed && n > 0 && len(p.algorithms) > 0 {
+		k.insert(sh, t, key, h, now, number)
+		return 0, Decision{}, nil, true
+	}
+	return rule, d, p, false
+}
+
+// Change puts the keys under another policy at the instant now. What was used stays
+// used. Once it has returned every decision is by the new one; meanwhile some keys
+// go by the old. It costs a look at each key, a shard at a time, and decisions wait
+// for their own shard at most.
+func (k *Keyed) Change(p Policy, now int64) error {
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	old := k.policy.Load()
+	c, err := newPolicy(p, old)
+	if err != nil {
+		return err
+	}
+	before := map[string]*plan{}
+	for _, plan := range old.plans {
+		before[plan.origin] = plan
+	}
+	for _, plan := range c.plans {
+		if was := before[plan.origin]; was != nil {
+			was.overflow.mu.Lock()
+			plan.carry(plan.overflow.state, was, was.overflow.state, now)
+			was.overflow.mu.Unlock()
 		}
 	}
-	k.keys = kept
-	k.sweepAt = max(firstSweep, 2*len(kept))
+	k.policy.Store(c)
+	for i := range k.shards {
+		sh := &k.shards[i]
+		sh.mu.Lock()
+		if t := sh.table.Load(); t != nil {
+			k.rebuild(sh, t, c, now, 0)
+		}
+		sh.mu.Unlock()
+	}
+	return nil
+}
+
+// Rules gives the rules that a key is under.
+func (k *Keyed) Rules(key string) Rules {
+	c := k.policy.Load()
+	return c.plans[c.of(key)].rules
+}
+
+// Each gives each rule of a key with how it stands for a request of 0 tokens.
+func (k *Keyed) Each(key string, now int64, yield func(Rule, Decision)) {
+	h := maphash.String(k.seed, key)
+	sh := &k.shards[h>>(64-shardBits)]
+	for {
+		t := sh.table.Load()
+		slot, head := t.find(key, h)
+		if slot < 0 {
+			c := k.policy.Load()
+			p := c.plans[c.of(key)]
+			p.each(k.unused[:p.words], now, yield)
+			return
+		}
+		if !t.lock(slot, head) {
+			continue
+		}
+		t.plan(head).each(t.state(slot), now, yield)
+		t.unlock(slot, head)
+		return
+	}
+}
+
+func (p *plan) each(s []uint64, now int64, yield func(Rule, Decision)) {
+	for i, a := range p.algorithms {
+		yield(p.rules[i], a.decide(s, now, 0, false))
+		s = s[a.words():]
+	}
 }
 
 // Len is the number of keys held.
-func (k *Keyed) Len() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.keys)
+func (k *Keyed) Len() int { return int(k.keys.Load()) }
+
+// Overflowed is how many requests were decided by a shared overflow state because
+// there was no room for their key.
+func (k *Keyed) Overflowed() uint64 { return k.overflowed.Load() }
+
+// sweepEvery is the least time between two looks for room in a shard.
+const sweepEvery = int64(250 * time.Millisecond)
+
+// makeRoom forgets idle keys of the shard at hand, and of the next in turn, and
+// reports whether there is room.
+func (k *Keyed) makeRoom(sh *shard, now int64) bool {
+	next := &k.shards[k.cursor.Add(1)%shardCount]
+	for _, s := range []*shard{sh, next} {
+		if s.mu.TryLock() {
+			if t := s.table.Load(); t != nil && (s.swept == 0 || now-s.swept >= sweepEvery || now < s.swept) {
+				k.rebuild(s, t, t.policy, now, 0)
+			}
+			s.mu.Unlock()
+		}
+	}
+	return k.keys.Load() < k.most
+}
+
+// Sweep forgets the idle keys of so many shards of 256, those that come next in
+// turn. It is for whoever wants the memory of a rush back without another one.
+func (k *Keyed) Sweep(now int64, shards int) {
+	for range shards {
+		sh := &k.shards[k.cursor.Add(1)%shardCount]
+		sh.mu.Lock()
+		if t := sh.table.Load(); t != nil {
+			k.rebuild(sh, t, t.policy, now, 0)
+		}
+		sh.mu.Unlock()
+	}
 }

@@ -15,7 +15,7 @@ import (
 type vector struct {
 	ID        string       `json:"id"`
 	Algorithm string       `json:"algorithm"`
-	Limit     uint64       `json:"limit"`
+	Limit     int64        `json:"limit"`
 	PeriodNs  int64        `json:"period_ns"`
 	Burst     uint64       `json:"burst"`
 	Note      string       `json:"note"`
@@ -26,77 +26,107 @@ type vectorStep struct {
 	T          int64    `json:"t_ns"`
 	N          int64    `json:"n"`
 	Allowed    bool     `json:"allowed"`
-	Remaining  *uint64  `json:"remaining"`
+	Remaining  *int64   `json:"remaining"`      // 3 are negative, against the file's own conventions
 	RetryAfter *big.Int `json:"retry_after_ns"` // one is beyond 63 bits
 	Delay      *int64   `json:"delay_ns"`
 	Error      string   `json:"error"`
 	Set        *struct {
-		Limit    uint64 `json:"limit"`
+		Limit    int64  `json:"limit"`
 		PeriodNs int64  `json:"period_ns"`
 		Burst    uint64 `json:"burst"`
 	} `json:"set"`
 }
 
-func readVectors(t *testing.T, algorithm string) []vector {
+// vectorNames are the algorithms as the file names them.
+var vectorNames = map[string]string{
+	"token_bucket": TokenBucket, "gcra": GCRA, "leaky_bucket_meter": LeakyBucket, "fixed_window": FixedWindow,
+	"sliding_window": SlidingWindow, "sliding_window_log": SlidingWindowLog, "sliding_window_counter": SlidingWindowCounter,
+}
+
+func readVectors(t *testing.T) []vector {
 	t.Helper()
 	text, err := os.ReadFile("testdata/limiters.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all, kept []vector
+	var all []vector
 	if err := json.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range all {
-		if v.Algorithm == algorithm {
-			kept = append(kept, v)
+	if len(all) != 101 {
+		t.Fatalf("%d vectors, want 101", len(all))
+	}
+	return all
+}
+
+func vectorRule(algorithm string, limit, periodNs int64, burst uint64) Rule {
+	if limit < 0 {
+		return Rule{Algorithm: algorithm, Rate: UnlimitedRate()}
+	}
+	return Rule{Algorithm: algorithm, Rate: Rate{N: uint64(limit), Per: time.Duration(periodNs)}, Burst: burst}
+}
+
+// A limiter by itself, and one key of many, give the same answers.
+func TestVectors(t *testing.T) {
+	for _, v := range readVectors(t) {
+		algorithm, ok := vectorNames[v.Algorithm]
+		if !ok {
+			continue // the queue's
 		}
-	}
-	if len(kept) == 0 {
-		t.Fatalf("no vectors for %s", algorithm)
-	}
-	return kept
-}
-
-func mustBucket(t testing.TB, n uint64, per time.Duration, burst uint64) TokenBucket {
-	t.Helper()
-	b, err := NewTokenBucket(Rule{TokenBucketName, Rate{n, per}, burst})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func TestTokenBucketVectors(t *testing.T) {
-	for _, v := range readVectors(t, "token_bucket") {
+		rule := vectorRule(algorithm, v.Limit, v.PeriodNs, v.Burst)
 		t.Run(v.ID, func(t *testing.T) {
-			limit := mustBucket(t, v.Limit, time.Duration(v.PeriodNs), v.Burst)
-			var b Bucket
+			single, err := New(rule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keyed, err := NewKeyed(Policy{Default: Rules{rule}}, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := false
 			for i, s := range v.Steps {
 				if s.Set != nil {
-					changed := mustBucket(t, s.Set.Limit, time.Duration(s.Set.PeriodNs), s.Set.Burst)
-					changed.Rebase(&b, s.T, limit)
-					limit = changed
-					continue
-				}
-				d, err := limit.Take(&b, s.T, s.N)
-				if s.Error != "" {
-					if !errors.Is(err, ErrNegative) {
-						t.Errorf("step %d: error %v, want %v", i, err, ErrNegative)
+					rule = vectorRule(algorithm, s.Set.Limit, s.Set.PeriodNs, s.Set.Burst)
+					if err := keyed.Change(Policy{Default: Rules{rule}}, s.T); err != nil {
+						t.Fatal(err)
 					}
+					changed = true
 					continue
 				}
-				if err != nil || d.Allowed != s.Allowed {
-					t.Fatalf("step %d: %+v, %v; want allowed %v (%s)", i, d, err, s.Allowed, v.Note)
+				d, by, err := keyed.Take("acme", s.T, s.N)
+				if s.Error == "" && *by != rule {
+					t.Errorf("step %d: judged by %s, want %s", i, by, rule)
 				}
-				if s.Remaining != nil && d.Remaining != *s.Remaining {
-					t.Errorf("step %d: remaining %d, want %d (%s)", i, d.Remaining, *s.Remaining, v.Note)
-				}
-				if s.RetryAfter != nil && d.RetryAfter != saturated(s.RetryAfter) {
-					t.Errorf("step %d: retry after %d, want %d (%s)", i, d.RetryAfter, s.RetryAfter, v.Note)
+				s.check(t, i, d, err, v.Note)
+				if !changed {
+					peeked, peekErr := single.Peek(s.T, s.N)
+					d, err := single.Take(s.T, s.N)
+					s.check(t, i, d, err, v.Note)
+					if d != peeked || (err == nil) != (peekErr == nil) {
+						t.Errorf("step %d: Peek says %+v, %v, Take %+v, %v", i, peeked, peekErr, d, err)
+					}
 				}
 			}
 		})
+	}
+}
+
+func (s vectorStep) check(t *testing.T, i int, d Decision, err error, note string) {
+	t.Helper()
+	if s.Error != "" {
+		if !errors.Is(err, ErrNegative) {
+			t.Errorf("step %d: error %v, want %v", i, err, ErrNegative)
+		}
+		return
+	}
+	if err != nil || d.Allowed != s.Allowed {
+		t.Fatalf("step %d: %+v, %v; want allowed %v (%s)", i, d, err, s.Allowed, note)
+	}
+	if s.Remaining != nil && d.Remaining != uint64(max(0, *s.Remaining)) {
+		t.Errorf("step %d: remaining %d, want %d (%s)", i, d.Remaining, *s.Remaining, note)
+	}
+	if s.RetryAfter != nil && d.RetryAfter != saturated(s.RetryAfter) {
+		t.Errorf("step %d: retry after %d, want %d (%s)", i, d.RetryAfter, s.RetryAfter, note)
 	}
 }
 
@@ -107,24 +137,37 @@ func saturated(ns *big.Int) time.Duration {
 	return time.Duration(ns.Int64())
 }
 
-// The queue's cases: each arrival that has room departs as soon as it conforms.
-// How much room there is, is not the clock's to say.
-func TestDepartureClockVectors(t *testing.T) {
-	for _, v := range readVectors(t, "leaky_bucket_queue") {
+func TestLeakyQueueVectors(t *testing.T) {
+	cases := 0
+	for _, v := range readVectors(t) {
+		if v.Algorithm != "leaky_bucket_queue" {
+			continue
+		}
+		cases++
 		t.Run(v.ID, func(t *testing.T) {
-			c := mustClock(t, Rate{v.Limit, time.Duration(v.PeriodNs)}, 0)
+			rate := Rate{uint64(v.Limit), time.Duration(v.PeriodNs)}
+			q, err := NewLeakyQueue(rate, v.Burst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := mustClock(t, rate, 0)
 			for i, s := range v.Steps {
+				delay, d, err := q.Offer(s.T, s.N)
+				s.check(t, i, d, err, v.Note)
 				if !s.Allowed {
 					continue
 				}
-				wait := c.Wait(s.T)
-				if s.Delay == nil || int64(wait) != *s.Delay {
-					t.Fatalf("step %d: delay %s, want %d ns (%s)", i, wait, *s.Delay, v.Note)
+				if s.Delay == nil || int64(delay) != *s.Delay {
+					t.Fatalf("step %d: delay %s, want %d ns (%s)", i, delay, *s.Delay, v.Note)
 				}
-				if !c.Depart(s.T+int64(wait), 1) {
-					t.Fatalf("step %d: refused after its delay", i)
+				// The shaper's clock lets the same arrival go at the same instant.
+				if wait := c.Wait(s.T); wait != delay || !c.Depart(s.T+int64(wait), 1) {
+					t.Fatalf("step %d: the departure clock says %s, the queue %s", i, wait, delay)
 				}
 			}
 		})
+	}
+	if cases != 4 {
+		t.Errorf("%d cases of the queue, want 4", cases)
 	}
 }

@@ -136,10 +136,10 @@ func TestDuplicate(t *testing.T) {
 type keyed struct{ *algorithms.Keyed }
 
 func (k keyed) Look(now int64, id Identity, cost int64) (Excess, bool) {
-	rule, d := k.Keyed.Look(id.Tenant, now, cost)
-	return Excess{Scope: "tenant", Key: id.Tenant, Limit: k.Rule(rule).String(), Wait: d.RetryAfter}, d.Allowed
+	d, rule, _ := k.Keyed.Peek(id.Tenant, now, cost)
+	return Excess{Scope: "tenant", Key: id.Tenant, Limit: rule.String(), Wait: d.RetryAfter}, d.Allowed
 }
-func (k keyed) Take(now int64, id Identity, cost int64) { k.Keyed.Take(id.Tenant, now, cost) }
+func (k keyed) Take(now int64, id Identity, cost int64) { _, _, _ = k.Keyed.Take(id.Tenant, now, cost) }
 
 // A producer that waits exactly as long as it is told always passes; and asking too
 // early costs it nothing.
@@ -149,7 +149,7 @@ func TestHintKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := algorithms.NewKeyed(rules)
+		k, err := algorithms.NewKeyed(algorithms.Policy{Default: rules}, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}

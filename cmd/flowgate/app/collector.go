@@ -13,7 +13,7 @@ type collector struct {
 
 	build, depth, bytes, oldest, marks, sampled, drain *prometheus.Desc
 	level, transitions, rate, leader, connected        *prometheus.Desc
-	deadLetters, reconnects, tenants, keys             *prometheus.Desc
+	deadLetters, reconnects, tenants, keys, overflowed *prometheus.Desc
 }
 
 func newCollector(g *gateway) *collector {
@@ -37,7 +37,8 @@ func newCollector(g *gateway) *collector {
 		deadLetters: d("dlq_messages", "Messages in the dead-letter stream."),
 		reconnects:  d("nats_reconnects_total", "Reconnects to NATS."),
 		tenants:     d("backlog_tenant_messages", "Messages in the backlog by tenant.", "tenant"),
-		keys:        d("limiter_keys", "Keys that the limiter remembers.", "scope"),
+		keys:        d("limiter_keys", "Keys that a scope's limits remember.", "scope"),
+		overflowed:  d("limiter_overflow_total", "Requests decided by a shared overflow bucket: there was no room for their key.", "scope"),
 	}
 }
 
@@ -87,7 +88,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		connected = connected && nc.IsConnected()
 		reconnects += nc.Stats().Reconnects
 	}
-	gauge(c.keys, float64(g.limits.Len()), "tenant")
+	for _, n := range g.limits.Counts() {
+		gauge(c.keys, float64(n.Keys), string(n.Scope))
+		counter(c.overflowed, float64(n.Overflowed), string(n.Scope))
+	}
 	tenants := map[string]int{}
 	for tenant, n := range g.shaper.Tenants() {
 		tenants[g.labels.of(tenant)] += n

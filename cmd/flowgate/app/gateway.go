@@ -17,10 +17,10 @@ import (
 
 	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
-	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/limits"
 	"github.com/flowgate/flowgate/internal/shaper"
 )
 
@@ -42,7 +42,7 @@ type gateway struct {
 	door    *ingress.NATS
 	shaper  *shaper.Shaper
 	desk    *consumers.Desk
-	limits  *algorithms.Keyed
+	limits  *limits.Set
 	labels  *tenantLabels
 	admin   *adminServer
 

@@ -3,25 +3,32 @@ package app
 import (
 	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/limits"
 )
 
-// tenantLimits gives the front door the limits of the tenant scope.
-type tenantLimits struct{ keyed *algorithms.Keyed }
+// doorLimits gives the front door the limits in force.
+type doorLimits struct{ set *limits.Set }
+
+func limitsIdentity(id ingress.Identity) limits.Identity {
+	return limits.Identity{Tenant: id.Tenant}
+}
 
 // Look implements ingress.Limits.
-func (l tenantLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.Excess, bool) {
-	rule, d := l.keyed.Look(id.Tenant, now, cost)
-	if d.Allowed {
+func (l doorLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.Excess, bool) {
+	who := limitsIdentity(id)
+	e, within := l.set.Look(now, &who, cost)
+	if within {
 		return ingress.Excess{}, true
 	}
-	wait := d.RetryAfter
+	wait := e.Wait
 	if wait == algorithms.Never {
 		wait = ingress.NoRetry
 	}
-	return ingress.Excess{Scope: "tenant", Key: id.Tenant, Limit: l.keyed.Rule(rule).String(), Wait: wait}, false
+	return ingress.Excess{Scope: string(e.Scope), Key: e.Key, Limit: e.Rule.String(), Wait: wait}, false
 }
 
 // Take implements ingress.Limits.
-func (l tenantLimits) Take(now int64, id ingress.Identity, cost int64) {
-	l.keyed.Take(id.Tenant, now, cost)
+func (l doorLimits) Take(now int64, id ingress.Identity, cost int64) {
+	who := limitsIdentity(id)
+	l.set.Take(now, &who, cost)
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
-	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/limits"
 	"github.com/flowgate/flowgate/internal/shaper"
 	"github.com/flowgate/flowgate/internal/units"
 )
@@ -178,9 +178,8 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	g.limits, err = algorithms.NewKeyed(g.cfg.Limit.Tenant)
-	if err != nil {
-		return fmt.Errorf("FLOWGATE_LIMIT_TENANT: %w", err)
+	if g.limits, err = limits.New(g.cfg.Limit, g.clock.now); err != nil {
+		return err
 	}
 	door := g.cfg.Ingress
 	if most := g.broker.Payload(receive); most < int(door.MaxPayload) {
@@ -192,7 +191,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	}
 	g.door, err = ingress.New(door, ingress.Deps{
 		Receive: receive, Forward: forward,
-		Limits: tenantLimits{g.limits}, Backpressure: g.backlog, Confirmed: g.backlog.Confirmed,
+		Limits: doorLimits{g.limits}, Backpressure: g.backlog, Confirmed: g.backlog.Confirmed,
 		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
 		StoredCanary: g.cfg.NATS.Replicas > 1,
 		Clock:        g.clock.now,
@@ -213,6 +212,7 @@ func (g *gateway) launch(ctx context.Context) error {
 	g.component(&g.front, "front door", door, g.door.Run)
 	g.component(&g.back, "lease", back, g.lease.Run)
 	g.component(&g.back, "watch", back, g.watch)
+	g.component(&g.back, "limits", back, g.limits.Run)
 	g.onStop("background", func(context.Context) error {
 		stopBack()
 		g.back.Wait()

@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/limits"
 	"github.com/flowgate/flowgate/internal/shaper"
 	"github.com/flowgate/flowgate/internal/units"
 )
@@ -36,7 +36,7 @@ type Config struct {
 
 	NATS         NATS                `prefix:"NATS_"`
 	Ingress      ingress.Config      `prefix:"INGRESS_"`
-	Limit        Limit               `prefix:"LIMIT_"`
+	Limit        limits.Config       `prefix:"LIMIT_"`
 	Backpressure backpressure.Config `prefix:"BACKPRESSURE_"`
 	Shaper       shaper.Config       `prefix:"SHAPER_"`
 	Consumer     consumers.Config    `prefix:"CONSUMER_"`
@@ -59,11 +59,6 @@ type NATS struct {
 	TLSKey       string `env:"TLS_KEY" desc:"its key file"`
 	SyncInterval Sync   `env:"SYNC_INTERVAL" default:"100ms" desc:"fsync period of the embedded store, what a power cut may lose; always: each message"`
 	Replicas     int    `env:"REPLICAS" default:"1" desc:"stream and bucket replicas: 1, 3 or 5"`
-}
-
-// Limit holds the admission limits by scope.
-type Limit struct {
-	Tenant algorithms.Rules `env:"TENANT" default:"token-bucket:1000/s,burst=2000" desc:"limits of each tenant: token-bucket:<n>/<period>[,burst=<n>], several joined by ;, or unlimited"`
 }
 
 // DLQ is the dead-letter stream.
@@ -146,12 +141,7 @@ func (c Config) Validate() error {
 		bad("SHUTDOWN_TIMEOUT", "%s must be above 0 and at most 1h", c.ShutdownTimeout)
 	}
 	c.NATS.validate(bad)
-	errs = append(errs, c.Ingress.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate())
-	for name, rules := range map[string]algorithms.Rules{"LIMIT_TENANT": c.Limit.Tenant} {
-		if _, err := algorithms.NewKeyed(rules); err != nil {
-			bad(name, "%w", err)
-		}
-	}
+	errs = append(errs, c.Ingress.Validate(), c.Limit.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate())
 	if p := c.Ingress.Prefix; p == c.Name || strings.HasPrefix(p, c.Name+".") || strings.HasPrefix(c.Name, p+".") {
 		bad("INGRESS_PREFIX", "%q overlaps the gateway's own subjects %s.>; choose another prefix or FLOWGATE_NAME", p, c.Name)
 	}

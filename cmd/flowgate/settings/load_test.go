@@ -42,7 +42,7 @@ var wrong = []struct{ line, says string }{
 	{"FLOWGATE_INGRESS_PREFIX=a..b", "tokens"}, {"FLOWGATE_INGRESS_PREFIX=flowgate.in", "overlaps"}, {"FLOWGATE_INGRESS_PREFIX=a.>", "tokens"},
 	{"FLOWGATE_INGRESS_MAX_PAYLOAD=1000000", "with a unit"}, {"FLOWGATE_INGRESS_MAX_PAYLOAD=64MiB", "32MiB"}, {"FLOWGATE_INGRESS_MAX_PAYLOAD=1.5MiB", "whole number"},
 	{"FLOWGATE_INGRESS_DEDUP_WINDOW=120", "a number with a unit"}, {"FLOWGATE_INGRESS_DEDUP_WINDOW=25h", "24h"}, {"FLOWGATE_INGRESS_TENANTS=[a", "glob"},
-	{"FLOWGATE_LIMIT_TENANT=1000/s", "token-bucket:<n>/<period>"}, {"FLOWGATE_LIMIT_TENANT=token-bucket:1/s,burst=0", "token-bucket:0/s"},
+	{"FLOWGATE_LIMIT_TENANT=1000/s", "<algorithm>:<n>/<period>"}, {"FLOWGATE_LIMIT_TENANT=token-bucket:1/s,burst=0", "token-bucket:0/s"},
 	{"FLOWGATE_BACKPRESSURE_HIGH=0", "1 to"}, {"FLOWGATE_BACKPRESSURE_HIGH=1e3", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=1_000", "whole number"},
 	{"FLOWGATE_BACKPRESSURE_HIGH=+5", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=0x10", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=-1", "whole number"},
 	{"FLOWGATE_BACKPRESSURE_HIGH=80%", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=9223372036854775808", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=6O", "whole number"},

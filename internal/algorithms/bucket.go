@@ -1,0 +1,182 @@
+package algorithms
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// bucket is the token bucket, GCRA and the leaky bucket as a meter: three ways to
+// say the same thing, so they are one arithmetic. Its state is one number, the
+// theoretical arrival time (TAT) of the generic cell rate algorithm (ITU-T I.371):
+// the instant at which the bucket is full, the meter empty, again. With T = per/n
+// the interval of a token,
+//
+//	used   = max(TAT, now) − now
+//	passes if used + n·T ≤ burst·T, and then TAT = max(TAT, now) + n·T
+//
+// Reduced to n/per in lowest terms, everything is a whole number of 1/n ns, so
+// nothing is ever rounded. This form is for n = 1 and n = 2, a whole or a half
+// nanosecond: 1000/s, 100/m, 1/d. Others are a wideBucket.
+//
+// A decision costs a division. Set back by d, a bucket that is not full looks as
+// if d had not passed; what it admits in all is bounded by the latest instant.
+type bucket struct {
+	shift  uint   // of ns to units: n = 1 << shift
+	per    uint64 // interval of a token, in units
+	depth  uint64 // burst·per
+	burst  uint64
+	extent int64 // instants beyond ±extent ns count as that: 36 years at least
+}
+
+// bias keeps every TAT above 0, which is "never used".
+const bias = 1 << 62
+
+// newBucket picks the narrowest form that is exact.
+func newBucket(r Rule) algorithm {
+	if r.Rate.N == 0 {
+		return &allowance{burst: r.Burst}
+	}
+	n, per := r.Rate.N, uint64(r.Rate.Per)
+	shared := gcd(n, per)
+	n, per = n/shared, per/shared
+	if n <= 2 && (r.Burst == 0 || per <= bias/2/r.Burst) {
+		shift := uint(n - 1)
+		return &bucket{shift: shift, per: per, depth: r.Burst * per, burst: r.Burst, extent: bias / 2 >> shift}
+	}
+	return newWideBucket(n, per, r.Burst)
+}
+
+// units is an instant in units.
+func (b *bucket) units(now int64) int64 {
+	return max(-b.extent, min(now, b.extent)) << b.shift
+}
+
+// ns is a span of units in nanoseconds, rounded up.
+func (b *bucket) ns(units uint64) time.Duration {
+	return time.Duration((units + uint64(b.shift)) >> b.shift)
+}
+
+// step decides on n tokens and gives the word that the state becomes.
+func (b *bucket) step(word uint64, now, n int64) (Decision, uint64) {
+	at := b.units(now) + bias
+	tat := max(int64(word), at)
+	used := uint64(tat - at)
+	want := uint64(n)
+	if want > b.burst {
+		return Decision{Remaining: b.left(used), RetryAfter: Never, Reset: b.ns(used)}, word
+	}
+	want *= b.per
+	if used+want > b.depth && want > 0 {
+		return Decision{Remaining: b.left(used), RetryAfter: b.ns(used + want - b.depth), Reset: b.ns(used)}, word
+	}
+	used += want
+	return Decision{Allowed: true, Remaining: b.left(used), Reset: b.ns(used)}, uint64(tat) + want
+}
+
+// left is the whole tokens beside what is used; a clock that was set back can have
+// used more than there are.
+func (b *bucket) left(used uint64) uint64 {
+	if used >= b.depth {
+		return 0
+	}
+	return (b.depth - used) / b.per
+}
+
+func (b *bucket) words() int       { return 1 }
+func (b *bucket) capacity() uint64 { return b.burst }
+func (b *bucket) forget([]uint64)  {}
+
+func (b *bucket) decide(s []uint64, now, n int64, take bool) Decision {
+	d, next := b.step(s[0], now, n)
+	if take && d.Allowed && n > 0 {
+		s[0] = next
+	}
+	return d
+}
+
+func (b *bucket) idle(s []uint64, now int64) bool {
+	return int64(s[0]) <= b.units(now)+bias
+}
+
+func (b *bucket) used(s []uint64, now int64) (whole, part uint64) {
+	at := b.units(now) + bias
+	if int64(s[0]) <= at {
+		return 0, 0
+	}
+	return split(0, s[0]-uint64(at), b.per)
+}
+
+func (b *bucket) occupy(s []uint64, now int64, whole, part uint64) {
+	if whole >= b.burst {
+		whole, part = b.burst, 0
+	}
+	s[0] = uint64(b.units(now)+bias) + whole*b.per + mulDivCeilShift(part, b.per)
+}
+
+// atomicBucket is a bucket by itself: a word that is changed without a lock.
+type atomicBucket struct {
+	bucket
+	word atomic.Uint64
+}
+
+// Peek implements Limiter.
+func (a *atomicBucket) Peek(now, n int64) (Decision, error) {
+	if n < 0 {
+		return Decision{}, ErrNegative
+	}
+	d, _ := a.step(a.word.Load(), now, n)
+	return d, nil
+}
+
+// Take implements Limiter.
+func (a *atomicBucket) Take(now, n int64) (Decision, error) {
+	if n < 0 {
+		return Decision{}, ErrNegative
+	}
+	for {
+		word := a.word.Load()
+		d, next := a.step(word, now, n)
+		if !d.Allowed || n == 0 || a.word.CompareAndSwap(word, next) {
+			return d, nil
+		}
+	}
+}
+
+// allowance is a bucket that never fills: its burst once, then nothing. Its state
+// is what was taken.
+type allowance struct{ burst uint64 }
+
+func (a *allowance) words() int       { return 1 }
+func (a *allowance) capacity() uint64 { return a.burst }
+func (a *allowance) forget([]uint64)  {}
+
+func (a *allowance) decide(s []uint64, _, n int64, take bool) Decision {
+	left := a.burst - s[0]
+	if n > 0 && uint64(n) > left {
+		return Decision{Remaining: left, RetryAfter: Never, Reset: a.reset(s[0])}
+	}
+	taken := s[0] + uint64(n)
+	if take {
+		s[0] = taken
+	}
+	return Decision{Allowed: true, Remaining: a.burst - taken, Reset: a.reset(taken)}
+}
+
+func (a *allowance) reset(taken uint64) time.Duration {
+	if taken == 0 {
+		return 0
+	}
+	return Never
+}
+
+func (a *allowance) idle(s []uint64, _ int64) bool { return s[0] == 0 }
+
+func (a *allowance) used(s []uint64, _ int64) (whole, part uint64) { return s[0], 0 }
+
+func (a *allowance) occupy(s []uint64, _ int64, whole, part uint64) {
+	if part > 0 && whole < math.MaxUint64 {
+		whole++
+	}
+	s[0] = min(whole, a.burst)
+}

@@ -1,0 +1,81 @@
+package algorithms
+
+import (
+	"math"
+	"math/big"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func span(from, to int64) *big.Rat {
+	return new(big.Rat).SetInt(new(big.Int).Sub(big.NewInt(to), big.NewInt(from)))
+}
+
+func minRat(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+func maxRat(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) > 0 {
+		return a
+	}
+	return b
+}
+
+// floor rounds towards minus infinity.
+func floor(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) }
+
+// ceil rounds towards plus infinity.
+func ceil(r *big.Rat) *big.Int {
+	return new(big.Int).Neg(floor(new(big.Rat).Neg(r)))
+}
+
+var anyPeriod = rapid.OneOf(
+	rapid.Int64Range(1, 1000),
+	rapid.SampledFrom([]int64{1e6, 250e6, 1e9, 60e9, 3600e9, 86400e9, int64(maxPeriod)}),
+	rapid.Int64Range(1, int64(maxPeriod)),
+)
+
+var anyRate = rapid.Custom(func(t *rapid.T) Rate {
+	r := Rate{Per: time.Duration(anyPeriod.Draw(t, "per"))}
+	most := uint64(r.Per) // one a nanosecond
+	r.N = rapid.OneOf(rapid.Uint64Range(0, min(20, most)), rapid.Uint64Range(0, most)).Draw(t, "n")
+	return r
+})
+
+var anyBurst = rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<62-1), rapid.Just(uint64(200_000)))
+
+// anyRule is a rule of an algorithm.
+func anyRule(algorithm string) *rapid.Generator[Rule] {
+	return rapid.Custom(func(t *rapid.T) Rule {
+		r := Rule{Algorithm: algorithm, Rate: anyRate.Draw(t, "rate")}
+		if r.bucket() {
+			r.Burst = anyBurst.Draw(t, "burst")
+		}
+		return r
+	})
+}
+
+// anyStep moves the clock: little, far, back, or to the edge of the last hint.
+func anyStep(t *rapid.T, now int64, hint time.Duration) int64 {
+	step := rapid.OneOf(
+		rapid.Int64Range(0, 10), rapid.Int64Range(0, int64(time.Hour)), rapid.Int64Range(-int64(time.Minute), 0),
+		rapid.Int64Range(0, int64(10*maxPeriod)), rapid.SampledFrom([]int64{-2, -1}),
+	).Draw(t, "step")
+	if step < 0 && step >= -2 && hint > 0 {
+		step += int64(hint) + 1 // one before it, or at it
+	}
+	if step > 0 && now > math.MaxInt64/8-step {
+		return math.MaxInt64 / 8
+	}
+	return now + step
+}
+
+func anyRequest(t *rapid.T, capacity uint64) int64 {
+	c := int64(capacity)
+	return rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, c), rapid.SampledFrom([]int64{c, c + 1})).Draw(t, "tokens")
+}

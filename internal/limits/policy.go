@@ -1,0 +1,71 @@
+package limits
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
+)
+
+// everyKey is the live entry that takes the place of a scope's own rules.
+const everyKey = "*"
+
+// policy joins the environment's limits of a scope with the live ones. An exact name
+// comes before every glob; of two that say the same, the live one holds. Of live
+// globs the more exact one comes first: the one with more bytes that are no
+// wildcards; then those of the environment in their order.
+func (c Config) policy(scope Scope, live []Entry) algorithms.Policy {
+	p := algorithms.Policy{Default: c.Rules(scope), Exact: map[string]algorithms.Rules{}}
+	if scope == Tenant {
+		for _, o := range c.TenantOverrides {
+			if isGlob(o.Key) {
+				p.Globs = append(p.Globs, algorithms.Glob{Pattern: o.Key, Rules: o.Rules})
+			} else {
+				p.Exact[o.Key] = o.Rules
+			}
+		}
+	}
+	var globs []algorithms.Glob
+	for _, e := range live {
+		switch {
+		case e.Scope != scope:
+		case e.Key == everyKey:
+			p.Default = e.Rules
+		case isGlob(e.Key):
+			globs = append(globs, algorithms.Glob{Pattern: e.Key, Rules: e.Rules})
+		default:
+			p.Exact[e.Key] = e.Rules
+		}
+	}
+	slices.SortFunc(globs, func(a, b algorithms.Glob) int {
+		if n := literals(b.Pattern) - literals(a.Pattern); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Pattern, b.Pattern)
+	})
+	p.Globs = append(globs, p.Globs...)
+	return p
+}
+
+// literals counts the bytes of a pattern that stand for themselves.
+func literals(pattern string) (n int) {
+	for i := range len(pattern) {
+		if strings.IndexByte(globMarks+"]", pattern[i]) < 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// limits reports whether a policy limits anything.
+func limits(p algorithms.Policy) bool {
+	if len(p.Default) > 0 {
+		return true
+	}
+	for _, r := range p.Exact {
+		if len(r) > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.Globs, func(g algorithms.Glob) bool { return len(g.Rules) > 0 })
+}

@@ -1,0 +1,231 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
+)
+
+// Identity is who a message counts for; an empty field has no key in that scope, so
+// that scope does not apply.
+type Identity struct{ Service, Tenant, User, IP, APIKey string }
+
+// gatewayKey is the one key of the gateway scope.
+const gatewayKey = everyKey
+
+func (id *Identity) key(s Scope) string {
+	switch s {
+	case Gateway:
+		return gatewayKey
+	case Service:
+		return id.Service
+	case Tenant:
+		return id.Tenant
+	case User:
+		return id.User
+	case IP:
+		return id.IP
+	}
+	return id.APIKey
+}
+
+// Excess is a limit that a message would exceed.
+type Excess struct {
+	Scope Scope
+	// Key is whose limit it is; empty for the gateway's.
+	Key  string
+	Rule algorithms.Rule
+	// Wait is the least time after which the same message passes this limit;
+	// algorithms.Never if it cannot.
+	Wait time.Duration
+}
+
+// Quota is how a key stands with one of its rules.
+type Quota struct {
+	Scope Scope
+	Rule  algorithms.Rule
+	// Remaining tokens, and the time until what was taken counts no more.
+	Remaining uint64
+	Reset     time.Duration
+}
+
+// Set is the limits in force. Safe for concurrent use; but between a Look and the Take
+// that goes with it nobody else may take, so whoever decides holds a lock over both.
+//
+// A message costs one look and one taking a scope that has limits and for which it has
+// a key, whatever the number of keys; overrides cost nothing for a key that is
+// remembered.
+type Set struct {
+	cfg    Config
+	clock  func() int64
+	scopes []*scope
+
+	changing sync.Mutex
+}
+
+type scope struct {
+	name Scope
+	// keyed is nil while the scope limits nothing.
+	keyed  atomic.Pointer[algorithms.Keyed]
+	policy algorithms.Policy // under Set.changing
+}
+
+// New makes the limits of the environment. clock reads the monotonic nanoseconds that
+// decisions are given.
+func New(cfg Config, clock func() int64) (*Set, error) {
+	s := &Set{cfg: cfg, clock: clock}
+	for _, name := range Scopes() {
+		s.scopes = append(s.scopes, &scope{name: name})
+	}
+	return s, s.Apply(clock(), nil)
+}
+
+// Apply puts the live entries in force, in place of those before, from the instant now.
+// When it returns, every decision is by them. What was used stays used. It costs a look
+// at each key of the scopes that change.
+func (s *Set) Apply(now int64, entries []Entry) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	for _, sc := range s.scopes {
+		p := s.cfg.policy(sc.name, entries)
+		k := sc.keyed.Load()
+		switch {
+		case k == nil && !limits(p):
+			continue
+		case k == nil:
+			made, err := algorithms.NewKeyed(p, s.cfg.MaxKeys)
+			if err != nil {
+				return fmt.Errorf("limits of scope %s: %w", sc.name, err)
+			}
+			sc.keyed.Store(made)
+		case reflect.DeepEqual(p, sc.policy):
+			continue
+		default:
+			if err := k.Change(p, now); err != nil {
+				return fmt.Errorf("limits of scope %s: %w", sc.name, err)
+			}
+		}
+		sc.policy = p
+	}
+	return nil
+}
+
+// Look decides on a message of a cost and takes nothing. If limits refuse, the excess
+// is the one with the longest wait.
+func (s *Set) Look(now int64, id *Identity, cost int64) (e Excess, within bool) {
+	within = true
+	for _, sc := range s.scopes {
+		k := sc.keyed.Load()
+		if k == nil {
+			continue
+		}
+		key := id.key(sc.name)
+		if key == "" {
+			continue
+		}
+		d, rule, err := k.Peek(key, now, cost)
+		if err != nil {
+			d.RetryAfter, rule = algorithms.Never, &algorithms.Rule{}
+		}
+		if d.Allowed || !within && !algorithms.Longer(d.RetryAfter, e.Wait) {
+			continue
+		}
+		within = false
+		e = Excess{Scope: sc.name, Key: key, Rule: *rule, Wait: d.RetryAfter}
+		if sc.name == Gateway {
+			e.Key = ""
+		}
+	}
+	return e, within
+}
+
+// Take takes the cost of a message from every limit; Look has said that it passes.
+func (s *Set) Take(now int64, id *Identity, cost int64) {
+	for _, sc := range s.scopes {
+		k := sc.keyed.Load()
+		if k == nil {
+			continue
+		}
+		if key := id.key(sc.name); key != "" {
+			// It passes, unless a rule changed since the look; then this is the first
+			// message that the new one does not count.
+			_, _, _ = k.Take(key, now, cost)
+		}
+	}
+}
+
+// Quotas gives how a message's keys stand with each of their rules.
+func (s *Set) Quotas(now int64, id *Identity) []Quota {
+	var quotas []Quota
+	for _, sc := range s.scopes {
+		k := sc.keyed.Load()
+		if k == nil {
+			continue
+		}
+		if key := id.key(sc.name); key != "" {
+			k.Each(key, now, func(r algorithms.Rule, d algorithms.Decision) {
+				quotas = append(quotas, Quota{sc.name, r, d.Remaining, d.Reset})
+			})
+		}
+	}
+	return quotas
+}
+
+// Rules gives the rules that a key is under now.
+func (s *Set) Rules(name Scope, key string) algorithms.Rules {
+	for _, sc := range s.scopes {
+		if k := sc.keyed.Load(); sc.name == name && k != nil {
+			return k.Rules(key)
+		}
+	}
+	return nil
+}
+
+// Count is the keys that a scope remembers, and how many requests were decided by an
+// overflow bucket for want of room.
+type Count struct {
+	Scope      Scope
+	Keys       int
+	Overflowed uint64
+}
+
+// Counts gives the counts of every scope.
+func (s *Set) Counts() []Count {
+	counts := make([]Count, len(s.scopes))
+	for i, sc := range s.scopes {
+		counts[i].Scope = sc.name
+		if k := sc.keyed.Load(); k != nil {
+			counts[i].Keys, counts[i].Overflowed = k.Len(), k.Overflowed()
+		}
+	}
+	return counts
+}
+
+// The sweep comes round all 256 shards in about a minute.
+const (
+	sweepEvery  = 5 * time.Second
+	sweepShards = 20
+)
+
+// Run gives back the memory of keys that are idle, until ctx ends.
+func (s *Set) Run(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for _, sc := range s.scopes {
+			if k := sc.keyed.Load(); k != nil && k.Len() > 0 {
+				k.Sweep(s.clock(), sweepShards)
+			}
+		}
+	}
+}
