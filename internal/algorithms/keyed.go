@@ -84,8 +84,14 @@ func (k *Keyed) decide(key string, now, n int64, take bool) (Decision, *Rule, er
 			}
 			return d, plan.rule(i), nil
 		}
+		if t.isPlain(head) {
+			if d, ok := t.decidePlain(slot, now, n, take); ok {
+				return d, t.plainRule, nil
+			}
+			continue // the shard is moving to another table
+		}
 		if !t.lock(slot, head) {
-			continue // the shard has moved to another table
+			continue
 		}
 		plan := t.plan(head)
 		i, d := plan.decide(t.state(slot), now, n, take)
@@ -183,6 +189,13 @@ func (k *Keyed) Each(key string, now int64, yield func(Rule, Decision)) {
 			p := c.plans[c.of(key)]
 			p.each(k.unused[:p.words], now, yield)
 			return
+		}
+		if t.isPlain(head) {
+			if d, ok := t.decidePlain(slot, now, 0, false); ok {
+				yield(*t.plainRule, d)
+				return
+			}
+			continue
 		}
 		if !t.lock(slot, head) {
 			continue

@@ -33,17 +33,18 @@ func (k *Keyed) insert(sh *shard, t *table, key string, h uint64, now int64, pla
 // of its keys meanwhile waits: it costs about 20 ns a key.
 func (k *Keyed) rebuild(sh *shard, t *table, c *policy, now int64, more int) *table {
 	sh.swept = now
-	// Locked, no state changes any more.
+	// Frozen, no state changes any more.
 	live := &lengths{}
+	scratch := make([]uint64, 1)
 	for slot, head := range t.heads {
-		t.lock(slot, head)
-		if !t.plan(head).idle(t.state(slot), now) {
+		t.freeze(slot, head)
+		if !t.plan(head).idle(t.frozen(slot, head, scratch), now) {
 			live.add(len(t.name(slot)))
 		}
 	}
 	if more == 0 && c == t.policy && live.total == t.keys {
 		for slot, head := range t.heads {
-			t.unlock(slot, head)
+			t.thaw(slot, head)
 		}
 		return t
 	}
@@ -55,7 +56,7 @@ func (k *Keyed) rebuild(sh *shard, t *table, c *policy, now int64, more int) *ta
 		next = newTable(c, live)
 	}
 	for slot, head := range t.heads {
-		plan, state := t.plan(head), t.state(slot)
+		plan, state := t.plan(head), t.frozen(slot, head, scratch)
 		if plan.idle(state, now) {
 			plan.forget(state)
 			continue

@@ -38,8 +38,15 @@ type shard struct {
 //
 // A cell begins with the length of the key, or with longKey and where it lies among
 // the long ones: a length of two bytes, and the bytes.
+//
+// The states of the default plan, if that is one bucket of a word, are changed by
+// compare-and-swap alone. Their uppermost bit is set while a shard moves.
 type table struct {
 	policy *policy
+	// plain is that bucket, nil if there is none, and its rule.
+	plain     *bucket
+	plainRule *Rule
+
 	slots  []uint64
 	stride uint64
 	size   uint64 // slots
@@ -107,13 +114,19 @@ func (l *lengths) cell() (size, long int) {
 func newTable(c *policy, l *lengths) *table {
 	size := max(leastSlots, (l.total+1)*64/startLoad)
 	cell, long := l.cell()
-	return &table{
+	t := &table{
 		policy: c, stride: uint64(c.stride), size: uint64(size),
 		slots: make([]uint64, size*c.stride),
 		cells: make([]byte, size*cell), cell: uint64(cell),
 		long: make([]byte, long+long/8),
 		room: max(1, size*fullLoad/64),
 	}
+	if p := c.plans[0]; len(p.algorithms) == 1 {
+		if b, ok := p.algorithms[0].(*bucket); ok {
+			t.plain, t.plainRule = b, &p.rules[0]
+		}
+	}
+	return t
 }
 
 // tagOf and place take the tag and the first slot from the bits of a hash that the
@@ -164,6 +177,53 @@ func (t *table) plan(head uint64) *plan {
 func (t *table) state(slot int) []uint64 {
 	at := uint64(slot) * t.stride
 	return t.slots[at+1 : at+t.stride]
+}
+
+// frozenBit marks a plain state that moves.
+const frozenBit = 1 << 63
+
+// decidePlain decides by the plain bucket; false if the state is moving.
+func (t *table) decidePlain(slot int, now, n int64, take bool) (Decision, bool) {
+	p := &t.slots[uint64(slot)*t.stride+1]
+	for {
+		word := atomic.LoadUint64(p)
+		if word&frozenBit != 0 {
+			runtime.Gosched() // the new table comes any moment
+			return Decision{}, false
+		}
+		d, next := t.plain.step(word, now, n)
+		if !take || !d.Allowed || n == 0 || atomic.CompareAndSwapUint64(p, word, next) {
+			return d, true
+		}
+	}
+}
+
+// freeze takes a slot for good, or until thaw. Nobody changes its state meanwhile.
+func (t *table) freeze(slot int, head uint64) {
+	t.lock(slot, head)
+	if t.isPlain(head) {
+		atomic.OrUint64(&t.slots[uint64(slot)*t.stride+1], frozenBit)
+	}
+}
+
+func (t *table) thaw(slot int, head uint64) {
+	if t.isPlain(head) {
+		atomic.AndUint64(&t.slots[uint64(slot)*t.stride+1], ^uint64(frozenBit))
+	}
+	t.unlock(slot, head)
+}
+
+// frozen is the state of a slot that was frozen; room is used for a plain one's.
+func (t *table) frozen(slot int, head uint64, room []uint64) []uint64 {
+	if !t.isPlain(head) {
+		return t.state(slot)
+	}
+	room[0] = atomic.LoadUint64(&t.slots[uint64(slot)*t.stride+1]) &^ frozenBit
+	return room[:1]
+}
+
+func (t *table) isPlain(head uint64) bool {
+	return t.plain != nil && head>>planShift&(maxPlans-1) == 0
 }
 
 // lock takes a slot, whose head without the lock bit is given; false if the key has
