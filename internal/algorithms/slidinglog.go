@@ -148,7 +148,7 @@ func (l *slidingLog) add(r *ring, first int, sum uint64, e event) {
 	}
 	live := len(r.events) - first
 	if l.cell > 0 && live >= mergedFrom {
-		r.events, r.head = merge(r.events[first:], l.cell), 0
+		r.events, r.head = merge(r.events[:0], r.events[first:], l.cell), 0
 	} else if len(r.events) == cap(r.events) {
 		// Room is made or given back.
 		size := max(4, live+live/2)
@@ -162,9 +162,9 @@ func (l *slidingLog) add(r *ring, first int, sum uint64, e event) {
 	r.events = append(r.events, e)
 }
 
-// merge joins the requests of a cell into its latest.
-func merge(events []event, cell int64) []event {
-	kept := make([]event, 0, mergedFrom)
+// merge joins the requests of a cell into its latest, and appends what is left to
+// kept, which may lie before events in the same array.
+func merge(kept, events []event, cell int64) []event {
 	for _, e := range events {
 		if last := len(kept) - 1; last >= 0 && floorDiv(kept[last].at, cell) == floorDiv(e.at, cell) {
 			kept[last] = event{e.at, kept[last].n + e.n}
@@ -207,7 +207,7 @@ func (l *slidingLog) inherit(s []uint64, other *slidingLog, from []uint64, now i
 	}
 	events := append([]event(nil), old.events[first:]...)
 	if l.cell > 0 && len(events) > mergedFrom {
-		events = merge(events, l.cell)
+		events = merge(events[:0], events, l.cell)
 	}
 	*l.number(s) = ring{events: events, sum: sum}
 }

@@ -195,6 +195,7 @@ func (t *table) decidePlain(slot int, now, n int64, take bool) (Decision, bool) 
 		if !take || !d.Allowed || n == 0 || atomic.CompareAndSwapUint64(p, word, next) {
 			return d, true
 		}
+		stepBack()
 	}
 }
 
