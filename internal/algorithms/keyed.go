@@ -52,51 +52,81 @@ func NewKeyed(p Policy, maxKeys int) (*Keyed, error) {
 	return k, nil
 }
 
+// Place is where a key was found, or not. It spares the search for whoever decides on
+// the same key more than once, and lets searches for several keys overlap.
+type Place struct {
+	key   string
+	hash  uint64
+	table *table
+	slot  int // -1: not there
+	head  uint64
+}
+
+// Find looks for a key.
+func (k *Keyed) Find(key string) Place {
+	if len(key) > maxKey {
+		key = key[:maxKey]
+	}
+	h := maphash.String(k.seed, key)
+	t := k.shard(h).table.Load()
+	slot, head := t.find(key, h)
+	return Place{key, h, t, slot, head}
+}
+
+func (k *Keyed) shard(h uint64) *shard { return &k.shards[h>>(64-shardBits)] }
+
 // Peek decides on n tokens of key and takes nothing. rule is the one with the
 // longest wait if the request is refused, else the one that has the fewest tokens
 // left; nil if the key has no limit.
 func (k *Keyed) Peek(key string, now, n int64) (d Decision, rule *Rule, err error) {
-	return k.decide(key, now, n, false)
+	p := k.Find(key)
+	return k.decide(&p, now, n, false)
 }
 
 // Take decides as Peek does, and if the request passes takes its tokens from every
 // rule of the key.
 func (k *Keyed) Take(key string, now, n int64) (d Decision, rule *Rule, err error) {
-	return k.decide(key, now, n, true)
+	p := k.Find(key)
+	return k.decide(&p, now, n, true)
 }
 
-func (k *Keyed) decide(key string, now, n int64, take bool) (Decision, *Rule, error) {
+// PeekAt is Peek for a key that was looked for; p is renewed if the key has moved.
+func (k *Keyed) PeekAt(p *Place, now, n int64) (d Decision, rule *Rule, err error) {
+	return k.decide(p, now, n, false)
+}
+
+// TakeAt is Take for a key that was looked for.
+func (k *Keyed) TakeAt(p *Place, now, n int64) (d Decision, rule *Rule, err error) {
+	return k.decide(p, now, n, true)
+}
+
+func (k *Keyed) decide(p *Place, now, n int64, take bool) (Decision, *Rule, error) {
 	if n < 0 {
 		return Decision{}, nil, ErrNegative
 	}
-	if len(key) > maxKey {
-		key = key[:maxKey]
-	}
-	h := maphash.String(k.seed, key)
-	sh := &k.shards[h>>(64-shardBits)]
-	for {
-		t := sh.table.Load()
-		slot, head := t.find(key, h)
-		if slot < 0 {
-			i, d, plan, again := k.unknown(sh, t, key, h, now, n, take)
+	sh := k.shard(p.hash)
+	for ; ; *p = k.Find(p.key) {
+		t := p.table
+		switch {
+		case sh.table.Load() != t:
+			continue
+		case p.slot < 0:
+			i, d, plan, again := k.unknown(sh, p, now, n, take)
 			if again {
 				continue
 			}
 			return d, plan.rule(i), nil
-		}
-		if t.isPlain(head) {
-			if d, ok := t.decidePlain(slot, now, n, take); ok {
+		case t.isPlain(p.head):
+			if d, ok := t.decidePlain(p.slot, now, n, take); ok {
 				return d, t.plainRule, nil
 			}
-			continue // the shard is moving to another table
+		case t.lock(p.slot, p.head):
+			plan := t.plan(p.head)
+			i, d := plan.decide(t.state(p.slot), now, n, take)
+			t.unlock(p.slot, p.head)
+			return d, plan.rule(i), nil
 		}
-		if !t.lock(slot, head) {
-			continue
-		}
-		plan := t.plan(head)
-		i, d := plan.decide(t.state(slot), now, n, take)
-		t.unlock(slot, head)
-		return d, plan.rule(i), nil
+		// The shard is moving to another table.
 	}
 }
 
@@ -107,14 +137,15 @@ func (p *plan) rule(i int) *Rule {
 	return &p.rules[i]
 }
 
-// unknown decides on a key that the table t does not hold. again says that it was
-// put there, or that the table is no more: to be looked up once more.
-func (k *Keyed) unknown(sh *shard, t *table, key string, h uint64, now, n int64, take bool) (rule int, d Decision, p *plan, again bool) {
+// unknown decides on a key that its table does not hold. again says that it was put
+// there, or that the table is no more: to be looked up once more.
+func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int, d Decision, p *plan, again bool) {
+	t := at.table
 	c := k.policy.Load()
 	if t != nil {
 		c = t.policy
 	}
-	number := c.of(key)
+	number := c.of(at.key)
 	p = c.plans[number]
 	if len(p.algorithms) > 0 && !p.exempt && k.keys.Load() >= k.most && !k.makeRoom(sh, now) {
 		if sh.table.Load() != t {
@@ -130,7 +161,7 @@ func (k *Keyed) unknown(sh *shard, t *table, key string, h uint64, now, n int64,
 	}
 	rule, d = p.decide(k.unused[:p.words], now, n, false)
 	if take && d.Allowed && n > 0 && len(p.algorithms) > 0 {
-		k.insert(sh, t, key, h, now, number)
+		k.insert(sh, t, at.key, at.hash, now, number)
 		return 0, Decision{}, nil, true
 	}
 	return rule, d, p, false
@@ -179,30 +210,25 @@ func (k *Keyed) Rules(key string) Rules {
 
 // Each gives each rule of a key with how it stands for a request of 0 tokens.
 func (k *Keyed) Each(key string, now int64, yield func(Rule, Decision)) {
-	h := maphash.String(k.seed, key)
-	sh := &k.shards[h>>(64-shardBits)]
 	for {
-		t := sh.table.Load()
-		slot, head := t.find(key, h)
-		if slot < 0 {
+		p := k.Find(key)
+		t := p.table
+		switch {
+		case p.slot < 0:
 			c := k.policy.Load()
-			p := c.plans[c.of(key)]
-			p.each(k.unused[:p.words], now, yield)
+			plan := c.plans[c.of(p.key)]
+			plan.each(k.unused[:plan.words], now, yield)
 			return
-		}
-		if t.isPlain(head) {
-			if d, ok := t.decidePlain(slot, now, 0, false); ok {
+		case t.isPlain(p.head):
+			if d, ok := t.decidePlain(p.slot, now, 0, false); ok {
 				yield(*t.plainRule, d)
 				return
 			}
-			continue
+		case t.lock(p.slot, p.head):
+			t.plan(p.head).each(t.state(p.slot), now, yield)
+			t.unlock(p.slot, p.head)
+			return
 		}
-		if !t.lock(slot, head) {
-			continue
-		}
-		t.plan(head).each(t.state(slot), now, yield)
-		t.unlock(slot, head)
-		return
 	}
 }
 

@@ -54,18 +54,26 @@ type Quota struct {
 	Reset     time.Duration
 }
 
-// Set is the limits in force. Safe for concurrent use; but between a Look and the Take
-// that goes with it nobody else may take, so whoever decides holds a lock over both.
+// Set is the limits in force. Safe for concurrent use, but for Look and the Take that
+// goes with it: whoever decides holds a lock over both.
 //
-// A message costs one look and one taking a scope that has limits and for which it has
-// a key, whatever the number of keys; overrides cost nothing for a key that is
-// remembered.
+// A message costs a search and two decisions a rule, in each scope that has limits and
+// for which it has a key, whatever the number of keys; overrides cost nothing for a key
+// that is remembered.
 type Set struct {
 	cfg    Config
 	clock  func() int64
 	scopes []*scope
+	found  [6]found // by the last Look
 
 	changing sync.Mutex
+}
+
+// found is where a look has found a message's key; keyed is nil if the scope does not
+// apply.
+type found struct {
+	keyed *algorithms.Keyed
+	place algorithms.Place
 }
 
 type scope struct {
@@ -116,19 +124,30 @@ func (s *Set) Apply(now int64, entries []Entry) error {
 }
 
 // Look decides on a message of a cost and takes nothing. If limits refuse, the excess
-// is the one with the longest wait.
+// is the one with the longest wait. It remembers where it found the keys, for the Take
+// that follows.
 func (s *Set) Look(now int64, id *Identity, cost int64) (e Excess, within bool) {
+	// First all searches: they do not depend on each other, so the processor waits for
+	// memory once and not six times.
+	for i, sc := range s.scopes {
+		found := &s.found[i]
+		found.keyed = sc.keyed.Load()
+		if found.keyed == nil {
+			continue
+		}
+		if key := id.key(sc.name); key != "" {
+			found.place = found.keyed.Find(key)
+		} else {
+			found.keyed = nil
+		}
+	}
 	within = true
-	for _, sc := range s.scopes {
-		k := sc.keyed.Load()
-		if k == nil {
+	for i, sc := range s.scopes {
+		found := &s.found[i]
+		if found.keyed == nil {
 			continue
 		}
-		key := id.key(sc.name)
-		if key == "" {
-			continue
-		}
-		d, rule, err := k.Peek(key, now, cost)
+		d, rule, err := found.keyed.PeekAt(&found.place, now, cost)
 		if err != nil {
 			d.RetryAfter, rule = algorithms.Never, &algorithms.Rule{}
 		}
@@ -136,7 +155,7 @@ func (s *Set) Look(now int64, id *Identity, cost int64) (e Excess, within bool) 
 			continue
 		}
 		within = false
-		e = Excess{Scope: sc.name, Key: key, Rule: *rule, Wait: d.RetryAfter}
+		e = Excess{Scope: sc.name, Key: id.key(sc.name), Rule: *rule, Wait: d.RetryAfter}
 		if sc.name == Gateway {
 			e.Key = ""
 		}
@@ -144,17 +163,14 @@ func (s *Set) Look(now int64, id *Identity, cost int64) (e Excess, within bool) 
 	return e, within
 }
 
-// Take takes the cost of a message from every limit; Look has said that it passes.
-func (s *Set) Take(now int64, id *Identity, cost int64) {
-	for _, sc := range s.scopes {
-		k := sc.keyed.Load()
-		if k == nil {
-			continue
-		}
-		if key := id.key(sc.name); key != "" {
-			// It passes, unless a rule changed since the look; then this is the first
+// Take takes the cost of a message from every limit; Look has just said that it
+// passes.
+func (s *Set) Take(now int64, cost int64) {
+	for i := range s.found {
+		if found := &s.found[i]; found.keyed != nil {
+			// It passes, unless a rule changed since the look; then this is the last
 			// message that the new one does not count.
-			_, _, _ = k.Take(key, now, cost)
+			_, _, _ = found.keyed.TakeAt(&found.place, now, cost)
 		}
 	}
 }

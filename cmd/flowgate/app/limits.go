@@ -28,7 +28,4 @@ func (l doorLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.Ex
 }
 
 // Take implements ingress.Limits.
-func (l doorLimits) Take(now int64, id ingress.Identity, cost int64) {
-	who := limitsIdentity(id)
-	l.set.Take(now, &who, cost)
-}
+func (l doorLimits) Take(now int64, _ ingress.Identity, cost int64) { l.set.Take(now, cost) }
