@@ -30,7 +30,7 @@ var imports = map[string][]string{
 	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/settings", "internal/algorithms", "internal/units", "internal/ingress", "internal/limits",
 		"internal/backpressure", "internal/shaper", "internal/consumers"},
 	"cmd/flowgate/demo": {"cmd/flowgate/app", "cmd/flowgate/settings", "loadtest/invariants", "loadtest/producers"},
-	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings"},
+	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/ingress", "internal/limits"},
 
 	"loadtest/invariants": {"internal/algorithms"},
 	"loadtest/producers":  {"loadtest/invariants"},

@@ -11,8 +11,8 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"golang.org/x/term"
 
@@ -35,27 +35,33 @@ const gcPercent = 50
 // cli is the command line without the process.
 type cli struct {
 	environ        []string
+	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
-// command is one word after "flowgate".
+// command is what comes after "flowgate", a word or two.
 type command struct {
 	name, args, meaning string
 	run                 func(c cli, ctx context.Context, f *flag.FlagSet, args []string) error
+	// more is what its own help says beyond the meaning.
+	more string
 }
 
 // line is the command as it is typed.
 func (c command) line() string { return strings.TrimSpace(c.name + " " + c.args) }
 
 func commands() []command {
-	return []command{
-		{"serve", "", "run the gateway; what flowgate does without a command", cli.serve},
-		{"demo", "", "show the whole thing for about 20 seconds, and check it", cli.demo},
-		{"check", "[--online]", "read the configuration and say what is wrong; --online tests the broker and the consumer too", cli.check},
-		{"env", "[--format=table|md|dotenv|json]", "list every variable: default, current value, meaning", cli.env},
-		{"version", "[--json]", "print the version", cli.version},
-		{"help", "[command]", "print this, or how to use a command", cli.help},
+	list := []command{
+		{name: "serve", meaning: "run the gateway; what flowgate does without a command", run: cli.serve},
+		{name: "demo", meaning: "show the whole thing for about 20 seconds, and check it", run: cli.demo},
+		{name: "check", args: "[--online]", meaning: "read the configuration and say what is wrong; --online tests the broker and the consumer too", run: cli.check},
+		{name: "env", args: "[--format=table|md|dotenv|json]", meaning: "list every variable: default, current value, meaning", run: cli.env},
 	}
+	list = append(list, limitsCommands()...)
+	return append(list,
+		command{name: "version", args: "[--json]", meaning: "print the version", run: cli.version},
+		command{name: "help", args: "[command]", meaning: "print this, or how to use a command", run: cli.help},
+	)
 }
 
 // usageError is a mistake on the command line.
@@ -63,22 +69,29 @@ type usageError struct{ error }
 
 // run does what args say and returns the exit code.
 func (c cli) run(ctx context.Context, args []string) int {
-	name := "serve"
+	words := []string{"serve"}
 	if len(args) > 0 {
-		name, args = args[0], args[1:]
+		words = slices.Clone(args)
 	}
-	if name == "-h" || name == "--help" || name == "-help" {
-		name = "help"
+	if isHelp(words[0]) {
+		words[0] = "help"
 	}
-	if name == "--version" || name == "-version" {
-		name = "version"
+	if words[0] == "--version" || words[0] == "-version" {
+		words[0] = "version"
 	}
-	for _, cmd := range commands() {
-		if cmd.name == name {
-			return c.code(cmd, c.invoke(ctx, cmd, args))
-		}
+	cmd, rest, group, ok := find(words)
+	switch {
+	case ok:
+		return c.code(cmd, c.invoke(ctx, cmd, rest))
+	case len(group) > 0 && len(words) == 2 && isHelp(words[1]):
+		c.list(c.stdout, group)
+		return exitOK
+	case len(group) > 0:
+		fmt.Fprintf(c.stderr, "flowgate: %s is followed by one of these:\n", words[0])
+		c.list(c.stderr, group)
+	default:
+		fmt.Fprintf(c.stderr, "flowgate: unknown command %q; `flowgate help` lists the commands\n", words[0])
 	}
-	fmt.Fprintf(c.stderr, "flowgate: unknown command %q; `flowgate help` lists the commands\n", name)
 	return exitUsage
 }
 
@@ -93,7 +106,11 @@ func (c cli) invoke(ctx context.Context, cmd command, args []string) error {
 }
 
 func (c cli) usage(cmd command) error {
-	_, err := fmt.Fprintf(c.stdout, "usage: flowgate %s\n\n%s\n", cmd.line(), cmd.meaning)
+	more := cmd.more
+	if more != "" {
+		more = "\n" + more
+	}
+	_, err := fmt.Fprintf(c.stdout, "usage: flowgate %s\n\n%s\n%s", cmd.line(), cmd.meaning, more)
 	return err
 }
 
@@ -220,24 +237,21 @@ func (c cli) version(_ context.Context, f *flag.FlagSet, args []string) error {
 }
 
 func (c cli) help(_ context.Context, f *flag.FlagSet, args []string) error {
-	if len(args) == 1 {
-		for _, cmd := range commands() {
-			if cmd.name == args[0] {
-				return c.usage(cmd)
-			}
+	if len(args) > 0 {
+		cmd, rest, group, ok := find(args)
+		if ok && len(rest) == 0 {
+			return c.usage(cmd)
+		}
+		if len(group) > 0 && len(args) == 1 {
+			c.list(c.stdout, group)
+			return nil
 		}
 	}
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	fmt.Fprint(c.stdout, "flowgate stands between producers that publish when they please and a consumer that needs a steady pace.\n\nusage: flowgate [command]\n\n")
-	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	for _, cmd := range commands() {
-		fmt.Fprintf(t, "  %s\t%s\n", cmd.line(), cmd.meaning)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	c.list(c.stdout, commands())
 	_, err := fmt.Fprint(c.stdout, "\nIt is configured by FLOWGATE_ environment variables alone; `flowgate env` lists them.\nExit codes: 0 done, 1 failed, 2 wrong usage.\n")
 	return err
 }

@@ -22,6 +22,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "flowgate: second signal, exiting at once")
 		os.Exit(exitFailed)
 	}()
-	c := cli{environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr}
+	c := cli{environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	os.Exit(c.run(ctx, os.Args[1:]))
 }

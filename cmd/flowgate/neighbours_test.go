@@ -85,7 +85,7 @@ func TestTwoGatewaysOnOneNATS(t *testing.T) {
 			}
 		})
 	}
-	if names := streams(t, url); len(names) != 3 || names["FLOWGATE"] != 20_000 {
+	if names := streams(t, url); len(names) != 4 || names["FLOWGATE"] != 20_000 {
 		t.Errorf("those who were refused left streams %v; want the first one's, with its own limit", names)
 	}
 	// Apart in name and prefix, they share the NATS.

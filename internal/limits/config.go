@@ -3,7 +3,6 @@ package limits
 import (
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 
 	"github.com/flowgate/flowgate/internal/algorithms"
@@ -58,6 +57,21 @@ func (c Config) Rules(scope Scope) algorithms.Rules {
 	return nil
 }
 
+// Entries lists the limits of the environment as entries: each scope that has rules,
+// and the overrides.
+func (c Config) Entries() []Entry {
+	var list []Entry
+	for _, s := range Scopes() {
+		if rules := c.Rules(s); len(rules) > 0 {
+			list = append(list, Entry{Scope: s, Key: AnyKey, Rules: rules})
+		}
+	}
+	for _, o := range c.TenantOverrides {
+		list = append(list, Entry{Scope: Tenant, Key: o.Key, Rules: o.Rules})
+	}
+	return list
+}
+
 // Override is other limits for one tenant, or for those that a glob matches.
 type Override struct {
 	Key   string
@@ -76,8 +90,11 @@ func (o *Overrides) UnmarshalText(text []byte) error {
 		if !ok {
 			return fmt.Errorf("%q is not <tenant or glob>=<limits>, several joined by '|'", part)
 		}
-		if !tenantOrGlob(key) {
-			return fmt.Errorf("%q: %q is not a tenant's name (1 to 64 of A-Z a-z 0-9 _ -) or a glob like free-*", part, key)
+		if key == AnyKey {
+			return fmt.Errorf("%q: FLOWGATE_LIMIT_TENANT is the rule for every tenant", part)
+		}
+		if err := validateKey(Tenant, key); err != nil {
+			return fmt.Errorf("%q: %w", part, err)
 		}
 		if seen[key] {
 			return fmt.Errorf("%q: %q is there twice", part, key)
@@ -103,26 +120,4 @@ func (o Overrides) String() string {
 		parts[i] = o[i].Key + "=" + o[i].Rules.String()
 	}
 	return strings.Join(parts, "|")
-}
-
-// globMarks are the bytes that make a key a glob.
-const globMarks = `*?[\`
-
-// isGlob reports whether a key is a pattern.
-func isGlob(key string) bool { return strings.ContainsAny(key, globMarks) }
-
-// tenantOrGlob reports whether s can match a tenant's name.
-func tenantOrGlob(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		name := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
-		if !name && strings.IndexByte(globMarks+"]^", c) < 0 {
-			return false
-		}
-	}
-	_, err := path.Match(s, "")
-	return err == nil
 }

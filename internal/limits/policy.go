@@ -7,9 +7,6 @@ import (
 	"github.com/flowgate/flowgate/internal/algorithms"
 )
 
-// everyKey is the live entry that takes the place of a scope's own rules.
-const everyKey = "*"
-
 // policy joins the environment's limits of a scope with the live ones. An exact name
 // comes before every glob; of two that say the same, the live one holds. Of live
 // globs the more exact one comes first: the one with more bytes that are no
@@ -29,7 +26,7 @@ func (c Config) policy(scope Scope, live []Entry) algorithms.Policy {
 	for _, e := range live {
 		switch {
 		case e.Scope != scope:
-		case e.Key == everyKey:
+		case e.Key == AnyKey:
 			p.Default = e.Rules
 		case isGlob(e.Key):
 			globs = append(globs, algorithms.Glob{Pattern: e.Key, Rules: e.Rules})
@@ -50,7 +47,7 @@ func (c Config) policy(scope Scope, live []Entry) algorithms.Policy {
 // literals counts the bytes of a pattern that stand for themselves.
 func literals(pattern string) (n int) {
 	for i := range len(pattern) {
-		if strings.IndexByte(globMarks+"]", pattern[i]) < 0 {
+		if strings.IndexByte("*?[]", pattern[i]) < 0 {
 			n++
 		}
 	}

@@ -16,7 +16,7 @@ import (
 type Identity struct{ Service, Tenant, User, IP, APIKey string }
 
 // gatewayKey is the one key of the gateway scope.
-const gatewayKey = everyKey
+const gatewayKey = AnyKey
 
 func (id *Identity) key(s Scope) string {
 	switch s {

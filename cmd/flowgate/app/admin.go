@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,7 +19,7 @@ type check struct {
 	test func() error
 }
 
-// adminServer serves metrics, health and status.
+// adminServer serves metrics, health, status and the live limits.
 type adminServer struct {
 	listener net.Listener
 	server   *http.Server
@@ -68,14 +67,8 @@ func (g *gateway) adminHandler() http.Handler {
 	}))
 	mux.HandleFunc("GET /livez", g.health(g.live))
 	mux.HandleFunc("GET /readyz", g.health(g.ready))
-	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		encode := json.NewEncoder(w)
-		encode.SetIndent("", "  ")
-		// A failure is the client's leaving.
-		_ = encode.Encode(g.status())
-	})
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, g.status()) })
+	g.limitsRoutes(mux, newAuthority(g.cfg.Admin.Token))
 	return mux
 }
 

@@ -46,6 +46,8 @@ type gateway struct {
 	labels  *tenantLabels
 	admin   *adminServer
 
+	liveLimits *limits.Live
+
 	draining    atomic.Bool
 	deadLetters atomic.Uint64
 	captured    atomic.Pointer[string] // a stream that captures the ingress

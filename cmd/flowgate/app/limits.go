@@ -1,6 +1,9 @@
 package app
 
 import (
+	"context"
+	"time"
+
 	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/ingress"
 	"github.com/flowgate/flowgate/internal/limits"
@@ -29,3 +32,24 @@ func (l doorLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.Ex
 
 // Take implements ingress.Limits.
 func (l doorLimits) Take(now int64, _ ingress.Identity, cost int64) { l.set.Take(now, cost) }
+
+// openLimits makes the limits and puts the live ones in force, before a message is
+// decided on.
+func (g *gateway) openLimits(ctx context.Context) (err error) {
+	if g.limits, err = limits.New(g.cfg.Limit, g.clock.now); err != nil {
+		return err
+	}
+	g.liveLimits = limits.NewLive(limits.LiveDeps{
+		Bucket: g.assets.Limits, Connection: g.js.Conn(),
+		Apply: func(entries []limits.Entry) {
+			if err := g.limits.Apply(g.clock.now(), entries); err != nil {
+				g.log.Error("the live limits are not in force; those before stay", "error", err)
+			}
+		},
+		Now:    time.Now,
+		Logger: g.log,
+	})
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return g.liveLimits.Load(ctx)
+}

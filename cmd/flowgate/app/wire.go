@@ -13,7 +13,6 @@ import (
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
-	"github.com/flowgate/flowgate/internal/limits"
 	"github.com/flowgate/flowgate/internal/shaper"
 	"github.com/flowgate/flowgate/internal/units"
 )
@@ -33,7 +32,7 @@ func brokerConfig(c settings.Config) broker.Config {
 func topology(c settings.Config) broker.Topology {
 	n := c.Names()
 	return broker.Topology{
-		Stream: n.Stream, DLQStream: n.DLQStream, StateBucket: n.StateBucket, Consumer: n.Consumer,
+		Stream: n.Stream, DLQStream: n.DLQStream, StateBucket: n.StateBucket, LimitsBucket: n.LimitsBucket, Consumer: n.Consumer,
 		Backlog: n.Backlog, DLQ: n.DLQ, Ingress: c.Ingress.Prefix,
 		MaxMsgs: int64(c.Backpressure.Marks().Max), MaxBytes: int64(c.Backpressure.MaxBytes),
 		DedupWindow: c.Ingress.DedupWindow, Replicas: c.NATS.Replicas,
@@ -178,7 +177,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if g.limits, err = limits.New(g.cfg.Limit, g.clock.now); err != nil {
+	if err := g.openLimits(ctx); err != nil {
 		return err
 	}
 	door := g.cfg.Ingress
@@ -213,6 +212,7 @@ func (g *gateway) launch(ctx context.Context) error {
 	g.component(&g.back, "lease", back, g.lease.Run)
 	g.component(&g.back, "watch", back, g.watch)
 	g.component(&g.back, "limits", back, g.limits.Run)
+	g.component(&g.back, "live limits", back, g.liveLimits.Run)
 	g.onStop("background", func(context.Context) error {
 		stopBack()
 		g.back.Wait()

@@ -69,7 +69,8 @@ type DLQ struct {
 
 // Admin is the operators' address.
 type Admin struct {
-	Listen string `env:"LISTEN" default:"127.0.0.1:8081" desc:"metrics, health and status; off: none"`
+	Listen string `env:"LISTEN" default:"127.0.0.1:8081" desc:"metrics, health, status and live limits; off: none"`
+	Token  string `env:"TOKEN" secret:"true" desc:"needed for every change at the admin address; empty: changes only from this machine"`
 }
 
 // Metrics bounds what is exported.
@@ -141,7 +142,7 @@ func (c Config) Validate() error {
 		bad("SHUTDOWN_TIMEOUT", "%s must be above 0 and at most 1h", c.ShutdownTimeout)
 	}
 	c.NATS.validate(bad)
-	errs = append(errs, c.Ingress.Validate(), c.Limit.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate())
+	errs = append(errs, c.Ingress.Validate(), c.Limit.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate(), c.Admin.validate())
 	if p := c.Ingress.Prefix; p == c.Name || strings.HasPrefix(p, c.Name+".") || strings.HasPrefix(c.Name, p+".") {
 		bad("INGRESS_PREFIX", "%q overlaps the gateway's own subjects %s.>; choose another prefix or FLOWGATE_NAME", p, c.Name)
 	}
@@ -150,9 +151,6 @@ func (c Config) Validate() error {
 	}
 	if c.DLQ.MaxAge != 0 && c.DLQ.MaxAge < time.Second {
 		bad("DLQ_MAX_AGE", "%s is under 1s; 0 keeps dead letters for ever", c.DLQ.MaxAge)
-	}
-	if err := address(c.Admin.Listen); err != nil {
-		bad("ADMIN_LISTEN", "%w", err)
 	}
 	if c.Metrics.TenantsMax < 0 || c.Metrics.TenantsMax > 10_000 {
 		bad("METRICS_TENANTS_MAX", "%d must be 0 to 10000", c.Metrics.TenantsMax)
@@ -195,6 +193,18 @@ func (n NATS) validate(bad func(name, format string, args ...any)) {
 	if (n.User == "") != (n.Password == "") {
 		bad("NATS_USER", "and FLOWGATE_NATS_PASSWORD go together; one is missing")
 	}
+}
+
+func (a Admin) validate() error {
+	var errs []error
+	if err := address(a.Listen); err != nil {
+		errs = append(errs, fmt.Errorf("FLOWGATE_ADMIN_LISTEN: %w", err))
+	}
+	// What a header can carry; the token is not shown.
+	if strings.ContainsFunc(a.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		errs = append(errs, errors.New("FLOWGATE_ADMIN_TOKEN: the token must be printable ASCII without spaces"))
+	}
+	return errors.Join(errs...)
 }
 
 // address accepts host:port or off.

@@ -98,6 +98,7 @@ func TestAnEmptyEnvironmentGivesTheDefaults(t *testing.T) {
 		"DLQ_MAX_BYTES":         {c.DLQ.MaxBytes, 256 * units.MiB},
 		"DLQ_MAX_AGE":           {c.DLQ.MaxAge, time.Duration(0)},
 		"ADMIN_LISTEN":          {c.Admin.Listen, "127.0.0.1:8081"},
+		"ADMIN_TOKEN":           {c.Admin.Token, ""},
 		"METRICS_TENANTS_MAX":   {c.Metrics.TenantsMax, 50},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {

@@ -44,7 +44,7 @@ func TestSecretsAreThese(t *testing.T) {
 			t.Errorf("%s is no secret", v.Name)
 		}
 	}
-	for _, want := range []string{"FLOWGATE_NATS_URL", "FLOWGATE_NATS_PASSWORD", "FLOWGATE_NATS_TOKEN", "FLOWGATE_CONSUMER_URL"} {
+	for _, want := range []string{"FLOWGATE_NATS_URL", "FLOWGATE_NATS_PASSWORD", "FLOWGATE_NATS_TOKEN", "FLOWGATE_CONSUMER_URL", "FLOWGATE_ADMIN_TOKEN"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%s is no secret", want)
 		}
@@ -134,6 +134,7 @@ func TestSecretsAreMaskedInTheList(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"FLOWGATE_NATS_PASSWORD", "s3cr3t", "******"},
 		{"FLOWGATE_NATS_TOKEN", "s3cr3t", "******"},
+		{"FLOWGATE_ADMIN_TOKEN", "s3cr3t", "******"},
 		{"FLOWGATE_NATS_URL", "nats://u:s3cr3t@a:4222,nats://s3cr3t@b,nats://c", "nats://u:******@a:4222,nats://******@b,nats://c"},
 		{"FLOWGATE_NATS_URL", "nats://u:12,s3cr3t@a", "******"},
 		{"FLOWGATE_NATS_URL", "u:s3cr3t@a:4222", "******"},

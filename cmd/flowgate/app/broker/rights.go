@@ -105,8 +105,12 @@ func (c *check) publishes() []right {
 	api("STREAM.NAMES")
 	api("STREAM.LIST")
 	buckets := []string{t.StateBucket}
-	if t.LimitsBucket != "" {
-		buckets = append(buckets, t.LimitsBucket)
+	if b := t.LimitsBucket; b != "" {
+		buckets = append(buckets, b)
+		// It is watched: without an answer to the server's flow control a large bucket is
+		// never read to its end, and a watcher that is closed takes its consumer along.
+		send("$JS.FC.KV_" + b + ".check.check")
+		api("CONSUMER.DELETE.KV_%s.check", b)
 	}
 	streams := []string{t.Stream, t.DLQStream}
 	for _, b := range buckets {

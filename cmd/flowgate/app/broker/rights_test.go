@@ -24,6 +24,7 @@ var (
 		"$JS.API.STREAM.INFO.KV_FLOWGATE_LIMITS", "$JS.API.STREAM.CREATE.KV_FLOWGATE_LIMITS", "$JS.API.STREAM.UPDATE.KV_FLOWGATE_LIMITS",
 		"$JS.API.STREAM.MSG.GET.KV_FLOWGATE_LIMITS", "$JS.API.DIRECT.GET.KV_FLOWGATE_LIMITS", "$JS.API.DIRECT.GET.KV_FLOWGATE_LIMITS.>",
 		"$JS.API.CONSUMER.CREATE.KV_FLOWGATE_LIMITS.>", "$KV.FLOWGATE_LIMITS.>",
+		"$JS.API.CONSUMER.DELETE.KV_FLOWGATE_LIMITS.>", "$JS.FC.KV_FLOWGATE_LIMITS.>",
 		"$JS.API.CONSUMER.LIST.FLOWGATE", "$JS.API.CONSUMER.INFO.FLOWGATE.shaper", "$JS.API.CONSUMER.CREATE.FLOWGATE.shaper",
 		"$JS.API.CONSUMER.RESET.FLOWGATE.shaper", "$JS.API.CONSUMER.MSG.NEXT.FLOWGATE.shaper", "$JS.ACK.FLOWGATE.shaper.>",
 		"flowgate.backlog.>", "flowgate.dlq.>", "flowgate.pressure", "_INBOX.>",
@@ -137,6 +138,30 @@ func TestTheRightsThatAreNeededAreEnough(t *testing.T) {
 		t.Errorf("write a limit: %v", err)
 	}
 	soon(t, "the watcher sees the limit", func() bool { e := <-watcher.Updates(); return e != nil && e.Key() == "tenant.YQ" })
+	if err := watcher.Stop(); err != nil {
+		t.Errorf("stop watching: %v", err)
+	}
+	// More than the server sends before it asks whether it may go on.
+	for i := range 6000 {
+		if _, err := a.Limits.PutString(t.Context(), fmt.Sprintf("user.%d", i), strings.Repeat("x", 600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if watcher, err = a.Limits.WatchAll(t.Context()); err != nil {
+		t.Fatalf("watch the limits: %v", err)
+	}
+	soon(t, "all limits are read", func() bool {
+		for {
+			select {
+			case e := <-watcher.Updates():
+				if e == nil {
+					return true
+				}
+			case <-time.After(time.Second):
+				return false
+			}
+		}
+	})
 	publish(t, js, 2)
 	for range 2 {
 		m, err := a.Consumer.Next(jetstream.FetchMaxWait(5 * time.Second))

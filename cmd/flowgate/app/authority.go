@@ -1,0 +1,79 @@
+package app
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// authority decides who may change something at the admin address. Looking is free.
+type authority struct {
+	token  string // empty: only from this machine
+	origin *http.CrossOriginProtection
+}
+
+func newAuthority(token string) *authority {
+	return &authority{token: token, origin: http.NewCrossOriginProtection()}
+}
+
+// guard lets h see only those who may change something.
+func (a *authority) guard(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if status, detail := a.refuse(r); status != 0 {
+			if status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="flowgate"`)
+			}
+			writeProblem(w, status, detail)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// refuse says why r may not change anything; status 0 is that it may.
+func (a *authority) refuse(r *http.Request) (status int, detail string) {
+	if err := a.origin.Check(r); err != nil {
+		return http.StatusForbidden, "a page of another origin may change nothing here: " + err.Error()
+	}
+	if a.token != "" {
+		if !a.bears(r) {
+			return http.StatusUnauthorized, "a change needs the header Authorization: Bearer <the gateway's FLOWGATE_ADMIN_TOKEN>"
+		}
+		return 0, ""
+	}
+	// The address of a proxy on this machine says nothing about who is behind it.
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if r.Header.Get(header) != "" {
+			return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes are taken from this machine alone, and this one came through a proxy (" + header + "); set FLOWGATE_ADMIN_TOKEN"
+		}
+	}
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+		return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes are taken from this machine alone; set FLOWGATE_ADMIN_TOKEN to make them from elsewhere"
+	}
+	// A page that made its own name resolve to this machine sends that name.
+	if !loopbackHost(r.Host) {
+		return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes are taken only for localhost or a loopback address as Host; use one, or set FLOWGATE_ADMIN_TOKEN"
+	}
+	return 0, ""
+}
+
+// bears compares in a time that does not depend on the token, its length included.
+func (a *authority) bears(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	have, want := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(a.token))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(have[:], want[:]) == 1
+}
+
+func loopbackHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	return err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,188 @@
+// Limits that change while the gateway runs live in a key-value bucket. Live
+// follows it: whoever writes to the bucket, by the gateway or past it, is heard at
+// once, and the whole set is handed to Apply.
+//
+// One goroutine (Run's) reads the bucket and calls Apply; changes write to the
+// bucket and wait until it has come round. A change costs a write, and an Apply
+// over all entries; a burst of changes is applied together, so n changes at once
+// cost far fewer than n Applies. Memory is the entries; a deleted one leaves a
+// marker of about 100 bytes in the bucket.
+
+package limits
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Connection tells when the connection to the broker is there again.
+type Connection interface {
+	StatusChanged(statuses ...nats.Status) chan nats.Status
+	RemoveStatusListener(ch chan nats.Status)
+}
+
+// LiveDeps are what Live works with.
+type LiveDeps struct {
+	Bucket jetstream.KeyValue
+	// Connection is the one that Bucket uses.
+	Connection Connection
+	// Apply gets all entries in force, sorted, at every change; it is never called
+	// twice at the same time, and the slice is its own.
+	Apply func(entries []Entry)
+	// Now is the time of day.
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Live is the bucket of limits, followed.
+type Live struct {
+	bucket     jetstream.KeyValue
+	connection Connection
+	apply      func([]Entry)
+	now        func() time.Time
+	log        *slog.Logger
+
+	changing sync.RWMutex  // a change of the set as a whole excludes all others
+	released chan struct{} // something held back may be applied
+
+	mu      sync.Mutex
+	slots   map[string]slot // by the bucket's key
+	created time.Time       // the bucket that was read
+	seen    uint64          // up to which revision slots holds it
+	applied uint64          // up to which revision it is in force
+	inForce []Entry
+	held    bool          // a change of many entries takes effect as one
+	news    chan struct{} // closed when seen or applied moves on
+}
+
+// slot is what is known of one key of the bucket.
+type slot struct {
+	entry    Entry
+	good     bool   // entry is in force
+	revision uint64 // the last one seen, good or not
+	fault    string // what is wrong with it
+}
+
+// BrokenEntry is something in the bucket that is no limit.
+type BrokenEntry struct {
+	// Name is its key in the bucket.
+	Name     string `json:"name"`
+	Revision uint64 `json:"revision"`
+	Error    string `json:"error"`
+	// Kept says that the last good one of this key is still in force.
+	Kept bool `json:"kept"`
+}
+
+// NewLive makes one; nothing is read before Load.
+func NewLive(d LiveDeps) *Live {
+	return &Live{
+		bucket: d.Bucket, connection: d.Connection, apply: d.Apply, now: d.Now,
+		log:      d.Logger.With("component", "limits"),
+		released: make(chan struct{}, 1), slots: map[string]slot{}, news: make(chan struct{}),
+	}
+}
+
+// Load reads the bucket once and applies it, so that no message is decided on
+// before. It must have returned before Run is called.
+func (l *Live) Load(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, err := l.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	l.publish()
+	return nil
+}
+
+// Run follows the bucket until ctx ends; then it returns nil. While the broker is
+// away, or the bucket is gone, what is in force stays.
+func (l *Live) Run(ctx context.Context) error {
+	reconnected := l.connection.StatusChanged(nats.CONNECTED)
+	defer l.connection.RemoveStatusListener(reconnected)
+	lost := false
+	for {
+		err := l.follow(ctx, reconnected, func() {
+			if lost {
+				l.log.Info("the live limits are followed again")
+			}
+			lost = false
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil { // read everything again
+			continue
+		}
+		if !lost {
+			l.log.Warn("the live limits cannot be followed; those in force stay, and it is tried again", "error", err)
+		}
+		lost = true
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-reconnected:
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// List gives the entries in force, sorted.
+func (l *Live) List() []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.inForce)
+}
+
+// Broken lists what is in the bucket and is no limit, sorted by name.
+func (l *Live) Broken() []BrokenEntry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []BrokenEntry
+	for _, k := range slices.Sorted(maps.Keys(l.slots)) {
+		if s := l.slots[k]; s.fault != "" {
+			list = append(list, BrokenEntry{Name: shownKey(k), Revision: s.revision, Error: s.fault, Kept: s.good})
+		}
+	}
+	return list
+}
+
+// publish applies what was read. Only Run's goroutine calls it, and Load's before.
+func (l *Live) publish() {
+	l.mu.Lock()
+	if l.held {
+		l.announce()
+		l.mu.Unlock()
+		return
+	}
+	seen := l.seen
+	var entries []Entry
+	for _, s := range l.slots {
+		if s.good {
+			entries = append(entries, s.entry)
+		}
+	}
+	sorted(entries)
+	l.mu.Unlock()
+
+	l.apply(slices.Clone(entries))
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.applied, l.inForce = seen, entries
+	l.announce()
+}
+
+// announce wakes those who wait; it requires that mu is held.
+func (l *Live) announce() {
+	close(l.news)
+	l.news = make(chan struct{})
+}
