@@ -175,8 +175,8 @@ func (c cli) check(ctx context.Context, f *flag.FlagSet, args []string) error {
 		return err
 	}
 	marks := cfg.Backpressure.Marks()
-	fmt.Fprintf(c.stdout, "the configuration is right: tenants at %s, backlog refused at %d, admitted again at %d, never above %d, delivered at %s to %s\n",
-		cfg.Limit.Tenant, marks.High, marks.Low, marks.Max, cfg.Shaper.Rate, settings.MaskURL(cfg.Consumer.URL))
+	fmt.Fprintf(c.stdout, "the configuration is right: %s, backlog refused at %d, admitted again at %d, never above %d, delivered at %s to %s\n",
+		cfg.Limit, marks.High, marks.Low, marks.Max, cfg.Shaper.Rate, settings.MaskURL(cfg.Consumer.URL))
 	if !*online {
 		return nil
 	}

@@ -57,6 +57,23 @@ func (c Config) Rules(scope Scope) algorithms.Rules {
 	return nil
 }
 
+// String says in a line what is limited.
+func (c Config) String() string {
+	var parts []string
+	for _, e := range c.Entries() {
+		if e.Key == AnyKey {
+			parts = append(parts, string(e.Scope)+" at "+e.Rules.String())
+		}
+	}
+	if n := len(c.TenantOverrides); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d tenant overrides", n))
+	}
+	if len(parts) == 0 {
+		return "no limits"
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Entries lists the limits of the environment as entries: each scope that has rules,
 // and the overrides.
 func (c Config) Entries() []Entry {
