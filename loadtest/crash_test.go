@@ -35,7 +35,7 @@ func TestCrash(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	environ := []string{
 		childLog + "=" + log, "FLOWGATE_DATA_DIR=" + data,
-		"FLOWGATE_NATS_LISTEN=" + listen, "FLOWGATE_ADMIN_LISTEN=" + admin,
+		"FLOWGATE_NATS_LISTEN=" + listen, "FLOWGATE_ADMIN_LISTEN=" + admin, "FLOWGATE_INGRESS_HTTP_LISTEN=off",
 		"FLOWGATE_LIMIT_TENANT=token-bucket:300/s", "FLOWGATE_SHAPER_RATE=400/s",
 		"FLOWGATE_BACKPRESSURE_HIGH=1000",
 	}

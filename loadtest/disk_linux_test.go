@@ -24,7 +24,7 @@ func TestDiskFull(t *testing.T) {
 	data, log := filepath.Join(dir, "data"), filepath.Join(dir, "starts.log")
 	listen, admin := freeAddr(t), freeAddr(t)
 	environ := []string{
-		childLog + "=" + log, "FLOWGATE_DATA_DIR=" + data, "FLOWGATE_NATS_LISTEN=" + listen, "FLOWGATE_ADMIN_LISTEN=" + admin,
+		childLog + "=" + log, "FLOWGATE_DATA_DIR=" + data, "FLOWGATE_NATS_LISTEN=" + listen, "FLOWGATE_ADMIN_LISTEN=" + admin, "FLOWGATE_INGRESS_HTTP_LISTEN=off",
 		"FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_SHAPER_RATE=50/s",
 	}
 	p := startProcess(t, os.Args[0], append(environ, fmt.Sprintf("%s=%d", childFileSize, 300<<10))...)

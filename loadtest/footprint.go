@@ -27,7 +27,7 @@ func measureIdle(ctx context.Context, short bool) ([]figure, error) {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	cmd := exec.CommandContext(ctx, path)
-	cmd.Env = append(os.Environ(), "FLOWGATE_DATA_DIR="+filepath.Join(dir, "data"), "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=off")
+	cmd.Env = append(os.Environ(), "FLOWGATE_DATA_DIR="+filepath.Join(dir, "data"), "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:0")
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func TestRestartWithBacklog(t *testing.T) {
 	flowgate, data := binary(t), filepath.Join(t.TempDir(), "data")
 	listen, admin := freeAddr(t), freeAddr(t)
 	environ := []string{
-		"FLOWGATE_DATA_DIR=" + data, "FLOWGATE_NATS_LISTEN=" + listen, "FLOWGATE_ADMIN_LISTEN=" + admin,
+		"FLOWGATE_DATA_DIR=" + data, "FLOWGATE_NATS_LISTEN=" + listen, "FLOWGATE_ADMIN_LISTEN=" + admin, "FLOWGATE_INGRESS_HTTP_LISTEN=off",
 		"FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_BACKPRESSURE_HIGH=200000",
 	}
 	p := startProcess(t, flowgate, append(environ, "FLOWGATE_SHAPER_RATE=1/h")...)
@@ -84,7 +84,7 @@ func TestRestartWithBacklog(t *testing.T) {
 func TestIdle(t *testing.T) {
 	admin := freeAddr(t)
 	p := startProcess(t, binary(t), "FLOWGATE_DATA_DIR="+filepath.Join(t.TempDir(), "data"),
-		"FLOWGATE_NATS_LISTEN="+freeAddr(t), "FLOWGATE_ADMIN_LISTEN="+admin)
+		"FLOWGATE_NATS_LISTEN="+freeAddr(t), "FLOWGATE_ADMIN_LISTEN="+admin, "FLOWGATE_INGRESS_HTTP_LISTEN=off")
 	waitReady(t, p, admin)
 	time.Sleep(2 * time.Second)
 	before, err := processorTime(p.Process.Pid)

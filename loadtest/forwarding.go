@@ -166,11 +166,18 @@ func (l publishLoad) run(ctx context.Context, url, prefix string) (result, error
 	wg.Wait()
 	took := time.Since(start)
 	r := result{perSecond: float64(l.producers*l.messages) / took.Seconds()}
-	if all := slices.Concat(latencies...); len(all) > 0 {
-		slices.Sort(all)
-		r.p99 = all[len(all)*99/100]
-	}
+	r.p99 = percentile99(latencies)
 	return r, errors.Join(errs...)
+}
+
+// percentile99 is 0 if nothing was measured.
+func percentile99(latencies [][]time.Duration) time.Duration {
+	all := slices.Concat(latencies...)
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100]
 }
 
 func (l publishLoad) publishSync(ctx context.Context, js jetstream.JetStream, subject string, body []byte) ([]time.Duration, error) {

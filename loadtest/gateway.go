@@ -20,7 +20,7 @@ type gateway struct {
 // startGateway runs a gateway on free ports; environ is added to that.
 func startGateway(ctx context.Context, dir string, destination consumers.Destination, environ ...string) (*gateway, error) {
 	cfg, err := settings.Load(append([]string{
-		"FLOWGATE_DATA_DIR=" + dir, "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=off",
+		"FLOWGATE_DATA_DIR=" + dir, "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=off",
 	}, environ...))
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@
 // each figure what it should be. It exits 1 if one is missed.
 //
 //	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
+//	go run ./loadtest http          a bare HTTP handler that publishes against the HTTP ingress
 //	go run ./loadtest rate          the rate promise over a minute, at 200/s and 2,000/s
 //	go run ./loadtest idle          memory and processor with nothing to do
 //
@@ -38,17 +39,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	measurements := map[string]func(context.Context, bool) ([]figure, error){
-		"forwarding": measureForwarding, "rate": measureRate, "idle": measureIdle,
+		"forwarding": measureForwarding, "http": measureHTTP, "rate": measureRate, "idle": measureIdle,
 	}
 	names := f.Args()
 	if len(names) == 0 {
-		names = []string{"forwarding", "rate", "idle"}
+		names = []string{"forwarding", "http", "rate", "idle"}
 	}
 	missed := false
 	for _, name := range names {
 		measure, ok := measurements[name]
 		if !ok {
-			return fmt.Errorf("no measurement %q; there are forwarding, rate and idle", name)
+			return fmt.Errorf("no measurement %q; there are forwarding, http, rate and idle", name)
 		}
 		figures, err := measure(ctx, *short)
 		if err != nil {

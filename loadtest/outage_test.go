@@ -24,7 +24,7 @@ import (
 func TestDatabaseGone(t *testing.T) {
 	postgres := pgtest.Start(t)
 	g, err := startGateway(context.Background(), t.TempDir(), nil, "FLOWGATE_CONSUMER_URL="+postgres.URL(),
-		"FLOWGATE_ADMIN_LISTEN=127.0.0.1:0", "FLOWGATE_LIMIT_TENANT=token-bucket:100/s", "FLOWGATE_BACKPRESSURE_HIGH=1000")
+		"FLOWGATE_ADMIN_LISTEN=127.0.0.1:0", "FLOWGATE_INGRESS_HTTP_LISTEN=off", "FLOWGATE_LIMIT_TENANT=token-bucket:100/s", "FLOWGATE_BACKPRESSURE_HIGH=1000")
 	if err != nil {
 		t.Fatal(err)
 	}

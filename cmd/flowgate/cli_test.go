@@ -78,6 +78,9 @@ func TestStartFailsClearly(t *testing.T) {
 	for name, c := range map[string]struct{ environ, want string }{
 		"client port in use":  {"FLOWGATE_NATS_LISTEN=" + busy.Addr().String(), "FLOWGATE_NATS_LISTEN"},
 		"admin port in use":   {"FLOWGATE_NATS_LISTEN=off;FLOWGATE_ADMIN_LISTEN=" + busy.Addr().String(), "FLOWGATE_ADMIN_LISTEN"},
+		"HTTP port in use":    {"FLOWGATE_NATS_LISTEN=off;FLOWGATE_INGRESS_HTTP_LISTEN=" + busy.Addr().String(), "FLOWGATE_INGRESS_HTTP_LISTEN"},
+		"no API keys":         {"FLOWGATE_NATS_LISTEN=off;FLOWGATE_INGRESS_API_KEYS_FILE=" + file, "FLOWGATE_INGRESS_API_KEYS_FILE"},
+		"no HTTP certificate": {"FLOWGATE_NATS_LISTEN=off;FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:0;FLOWGATE_INGRESS_HTTP_TLS_CERT=" + file + ";FLOWGATE_INGRESS_HTTP_TLS_KEY=" + file, "FLOWGATE_INGRESS_HTTP_TLS_CERT"},
 		"no data directory":   {"FLOWGATE_DATA_DIR=" + file + "/data", "FLOWGATE_DATA_DIR"},
 		"no such server":      {"FLOWGATE_NATS_URL=nats://127.0.0.1:1", "nats://127.0.0.1:1"},
 		"no such directory":   {"FLOWGATE_NATS_LISTEN=off;FLOWGATE_CONSUMER_URL=sqlite:" + file + "/x/y.db", "sqlite database"},
@@ -85,7 +88,7 @@ func TestStartFailsClearly(t *testing.T) {
 		"no certificate file": {"FLOWGATE_NATS_URL=tls://127.0.0.1:1;FLOWGATE_NATS_TLS_CA=" + file + ".pem", "file.pem"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			environ := []string{"FLOWGATE_DATA_DIR=" + t.TempDir(), "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=off"}
+			environ := []string{"FLOWGATE_DATA_DIR=" + t.TempDir(), "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=off"}
 			overrides := strings.Split(c.environ, ";")
 			for _, o := range overrides {
 				key, _, _ := strings.Cut(o, "=")
@@ -119,7 +122,7 @@ func TestCheckOnline(t *testing.T) {
 func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var out, errs lockedBuffer
-	c := cli{environ: []string{"FLOWGATE_DATA_DIR=" + t.TempDir(), "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=127.0.0.1:0"},
+	c := cli{environ: []string{"FLOWGATE_DATA_DIR=" + t.TempDir(), "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=127.0.0.1:0", "FLOWGATE_INGRESS_HTTP_LISTEN=off"},
 		stdout: &out, stderr: &errs}
 	ended := make(chan int)
 	go func() { ended <- c.run(ctx, nil) }()

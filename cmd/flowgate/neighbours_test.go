@@ -54,7 +54,7 @@ func streams(t *testing.T, url string) map[string]int64 {
 func TestTwoGatewaysOnOneNATS(t *testing.T) {
 	url := somebodyElses(t)
 	environ := func(more ...string) []string {
-		return append([]string{"FLOWGATE_NATS_URL=" + url, "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_DATA_DIR=" + t.TempDir()}, more...)
+		return append([]string{"FLOWGATE_NATS_URL=" + url, "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=off", "FLOWGATE_DATA_DIR=" + t.TempDir()}, more...)
 	}
 	run := func(environ []string) (stop func() int, log *lockedBuffer) {
 		ctx, cancel := context.WithCancel(t.Context())

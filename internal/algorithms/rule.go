@@ -2,9 +2,11 @@ package algorithms
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The algorithms as rules name them.
@@ -39,6 +41,18 @@ func (r Rule) Capacity() uint64 {
 		return r.Burst
 	}
 	return r.Rate.N
+}
+
+// Window is the time in which Capacity comes back: a window's length, or that in which
+// a bucket fills, rounded up to a nanosecond; the largest duration if it is longer.
+func (r Rule) Window() time.Duration {
+	if !r.bucket() {
+		return r.Rate.Per
+	}
+	if r.Rate.N == 0 || r.Rate.Per <= 0 {
+		return math.MaxInt64
+	}
+	return saturating(0, mulDivCeil(r.Burst, uint64(r.Rate.Per), r.Rate.N))
 }
 
 // bucket reports whether the algorithm has a burst.

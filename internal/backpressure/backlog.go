@@ -31,6 +31,8 @@ type Deps struct {
 	// Stalled reports that nothing is being delivered on purpose (the consumer
 	// is down), so that no drain can be promised.
 	Stalled func() bool
+	// Lenient: the watermarks are not enforced. Only what is logged differs.
+	Lenient bool
 	Logger  *slog.Logger
 }
 
@@ -223,7 +225,11 @@ func (b *Backlog) update() {
 	if pressured {
 		b.transitions[1]++
 		b.raised.Do(func() {
-			b.log.Warn("backlog reached its high watermark: producers are refused", "depth", depth, "high", b.marks.High, "low", b.marks.Low, "times", b.transitions[1])
+			consequence := "producers are refused"
+			if b.deps.Lenient {
+				consequence = "producers would be refused if the mode were enforce"
+			}
+			b.log.Warn("backlog reached its high watermark: "+consequence, "depth", depth, "high", b.marks.High, "low", b.marks.Low, "times", b.transitions[1])
 		})
 	} else {
 		b.transitions[0]++
@@ -235,14 +241,17 @@ func (b *Backlog) update() {
 
 // Look reports whether the backlog takes a message at the instant now, and if
 // not, after what time a retry will pass: the time until the depth is back at
-// LOW at the measured drain rate, 50 ms to 60 s.
-func (b *Backlog) Look(now int64) (time.Duration, bool) {
+// LOW at the measured drain rate, 50 ms to 60 s. full says that the stream itself
+// has no room, in messages or bytes: that holds whether or not the watermarks are
+// enforced.
+func (b *Backlog) Look(now int64) (wait time.Duration, ok, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	depth := b.depth()
 	heavy := b.overBytes()
-	if !b.level.Pressured() && depth < b.marks.Max && heavy == 0 {
-		return 0, true
+	full = depth >= b.marks.Max || heavy > 0
+	if !b.level.Pressured() && !full {
+		return 0, true, false
 	}
 	var over uint64
 	if depth > b.marks.Low && (b.level.Pressured() || depth >= b.marks.Max) {
@@ -252,7 +261,7 @@ func (b *Backlog) Look(now int64) (time.Duration, bool) {
 		// So many messages of the average size have to go.
 		over = max(over, heavy/max(1, b.bytes/b.messages)+1)
 	}
-	return min(max(b.drainTime(now, over), minHint), maxHint), false
+	return min(max(b.drainTime(now, over), minHint), maxHint), false, full
 }
 
 // Stay is how long a message admitted at the instant now will wait for its

@@ -25,7 +25,7 @@ func TestContention(t *testing.T) {
 	var wg, readers sync.WaitGroup
 	wg.Go(func() {
 		for forwarded.Load() < n {
-			if _, ok := b.Look(now()); ok {
+			if _, ok, _ := b.Look(now()); ok {
 				forwarded.Add(1)
 				if forwarded.Load()%10 != 0 { // each tenth is a duplicate
 					stored.Add(1)
@@ -95,7 +95,7 @@ func BenchmarkAdmit(b *testing.B) {
 	backlog := newBenchmark()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := backlog.Look(1); ok {
+		if _, ok, _ := backlog.Look(1); ok {
 			backlog.Enter(100)
 		}
 	}
@@ -107,7 +107,7 @@ func BenchmarkRefuse(b *testing.B) {
 	backlog.Outlet(1<<41, 0, 0, 0)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := backlog.Look(1); ok {
+		if _, ok, _ := backlog.Look(1); ok {
 			b.Fatal("admitted")
 		}
 	}

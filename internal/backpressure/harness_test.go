@@ -57,7 +57,10 @@ func (h *hand) wantDepth(n uint64) {
 }
 
 // look asks for admission now.
-func (h *hand) look() (time.Duration, bool) { return h.Look(int64(h.now)) }
+func (h *hand) look() (time.Duration, bool) {
+	wait, ok, _ := h.Look(int64(h.now))
+	return wait, ok
+}
 
 // wantHint checks that a message is refused with a hint within a twentieth of want.
 func (h *hand) wantHint(want time.Duration) {

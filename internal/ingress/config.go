@@ -14,12 +14,21 @@ import (
 type Config struct {
 	// Prefix is the first token or tokens of the ingress subjects.
 	Prefix string `env:"PREFIX" default:"ingress" desc:"first subject token(s): producers publish to <prefix>.<tenant>.<topic>"`
+	// HTTPListen is where the HTTP door listens, host:port, or off. With a
+	// certificate and its key it speaks TLS alone.
+	HTTPListen  string `env:"HTTP_LISTEN" default:"127.0.0.1:8080" desc:"HTTP ingress; off: none"`
+	HTTPTLSCert string `env:"HTTP_TLS_CERT" desc:"certificate file of the HTTP ingress; with it, HTTPS alone"`
+	HTTPTLSKey  string `env:"HTTP_TLS_KEY" desc:"its key file"`
 	// MaxPayload bounds headers and body together.
 	MaxPayload units.Size `env:"MAX_PAYLOAD" default:"1MiB" desc:"largest message, its headers included, 1KiB to 32MiB"`
 	// DedupWindow is how long the broker remembers a message id.
 	DedupWindow time.Duration `env:"DEDUP_WINDOW" default:"2m" desc:"how long a repeated Nats-Msg-Id is recognised, 100ms to 24h"`
 	// Tenants are the globs of the tenants that may publish; empty: all.
 	Tenants []string `env:"TENANTS" desc:"allowed tenants, globs separated by commas; empty: all"`
+	// APIKeysFile has a key and its tenant a line.
+	APIKeysFile string `env:"API_KEYS_FILE" desc:"file with <key> <tenant> a line, read again when it changes; set: HTTP needs a key"`
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []string `env:"TRUSTED_PROXIES" desc:"networks (CIDR) of proxies whose X-Forwarded-For is believed, separated by commas"`
 }
 
 // Bounds of the configuration.
@@ -49,6 +58,12 @@ func (c Config) Validate() error {
 		if _, err := path.Match(glob, "x"); err != nil {
 			errs = append(errs, fmt.Errorf("FLOWGATE_INGRESS_TENANTS: %q is not a glob like acme or free-*", glob))
 		}
+	}
+	if (c.HTTPTLSCert == "") != (c.HTTPTLSKey == "") {
+		errs = append(errs, errors.New("FLOWGATE_INGRESS_HTTP_TLS_CERT: and FLOWGATE_INGRESS_HTTP_TLS_KEY go together; one is missing"))
+	}
+	if _, err := parseProxies(c.TrustedProxies); err != nil {
+		errs = append(errs, fmt.Errorf("FLOWGATE_INGRESS_TRUSTED_PROXIES: %w", err))
 	}
 	return errors.Join(errs...)
 }

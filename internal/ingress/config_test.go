@@ -27,6 +27,11 @@ func TestConfig(t *testing.T) {
 		{"the broker's", func(c *Config) { c.Prefix = "$JS" }, []string{"PREFIX"}},
 		{"inboxes", func(c *Config) { c.Prefix = "_INBOX" }, []string{"PREFIX"}},
 		{"bad glob", func(c *Config) { c.Tenants = []string{"a", "["} }, []string{"TENANTS"}},
+		{"certificate alone", func(c *Config) { c.HTTPTLSCert = "c" }, []string{"HTTP_TLS_CERT"}},
+		{"key alone", func(c *Config) { c.HTTPTLSKey = "k" }, []string{"HTTP_TLS_CERT"}},
+		{"TLS", func(c *Config) { c.HTTPTLSCert, c.HTTPTLSKey = "c", "k" }, nil},
+		{"proxies", func(c *Config) { c.TrustedProxies = []string{"10.0.0.0/8", "::1"} }, nil},
+		{"bad proxy", func(c *Config) { c.TrustedProxies = []string{"10.0.0.0/8", "lb"} }, []string{"TRUSTED_PROXIES"}},
 		{"all at once", func(c *Config) {
 			*c = Config{Prefix: "a b", Tenants: []string{"["}, MaxPayload: units.KiB - 1, DedupWindow: time.Millisecond}
 		}, []string{"PREFIX", "MAX_PAYLOAD", "DEDUP_WINDOW", "TENANTS"}},

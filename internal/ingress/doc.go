@@ -6,8 +6,9 @@
 // broker itself acknowledges the producer and the gateway keeps no state for
 // it. What forwarding cannot see, the Forwarder's canary watches for.
 //
-// A message's way: NATS subscription → queue (bounded, never blocks the
-// subscription) → one worker → Door (form, limits, backpressure) → Forwarder.
+// A message's way: NATS subscription or HTTP request → queue (bounded, never blocks
+// the subscription) → one worker → Door (form, limits, backpressure) → Forwarder.
+// HTTP requests wait among the callers for the broker's answer or a refusal.
 // One worker and one forwarding connection keep stream order the order of
 // publishing, and make the decision free of contention.
 //

@@ -9,32 +9,45 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Identity is who a message counts for.
-type Identity struct {
-	Tenant string
-}
-
 // Excess is a limit that a message would exceed.
 type Excess struct {
-	// Scope, Key and Limit name it: "tenant", "acme", "token-bucket:100/s".
+	// Scope, Key and Limit name it: "tenant", "acme", "token-bucket:100/s". Key is
+	// empty where the scope has but one, the gateway.
 	Scope, Key, Limit string
 	// Wait is the least time after which the same message passes; NoRetry if
 	// it never will.
 	Wait time.Duration
 }
 
+// Quota is one limit of a message's scopes, as it stands.
+type Quota struct {
+	Scope string // "tenant"
+	Limit string // the rule's text
+	// Capacity is the most that passes at once, and Window the time in which so
+	// much comes back.
+	Capacity uint64
+	Window   time.Duration
+	// Remaining would pass now; Reset is the time until all of Capacity would.
+	Remaining uint64
+	Reset     time.Duration
+}
+
 // Limits gate admission. Look takes nothing; Take takes from every limit or
-// from none. now is in nanoseconds of a monotonic clock.
+// from none. now is in nanoseconds of a monotonic clock. Look and Take come from
+// one goroutine, Quotas from any.
 type Limits interface {
 	Look(now int64, id Identity, cost int64) (Excess, bool)
 	Take(now int64, id Identity, cost int64)
+	// Quotas tells how id stands; none if nothing limits it.
+	Quotas(now int64, id Identity) []Quota
 }
 
 // Backpressure knows how full the backlog is.
 type Backpressure interface {
 	// Look reports whether the backlog takes a message now; if not, the time
-	// after which a retry will pass.
-	Look(now int64) (wait time.Duration, ok bool)
+	// after which a retry will pass. full: it has no room at all, which holds in
+	// every mode.
+	Look(now int64) (wait time.Duration, ok, full bool)
 	// Stay is how long a message admitted now will wait for its delivery.
 	Stay(now int64) time.Duration
 	// Enter counts a message of so many bytes that was just forwarded.
@@ -54,23 +67,31 @@ type Door struct {
 	ingress    string
 	maxPayload int
 	tenants    []string
+	keys       *APIKeys // nil: any key passes
+	mode       Mode
 	limits     Limits
 	pressure   Backpressure
 	// shut says why nothing is taken at the moment; nil while the door is open.
 	shut func() *Refusal
 }
 
-// incoming is a message as it came, with the clock's readings.
+// incoming is a message as it came, with the clock's reading.
 type incoming struct {
 	msg *nats.Msg
 	// at is the monotonic instant of receipt, in nanoseconds.
 	at int64
+	// web: it came over HTTP. Its reply subject is the gateway's own, which no
+	// message over NATS may have; ip is the client's address, and apiKey the
+	// fingerprint of its key, which was found good.
+	web        bool
+	ip, apiKey string
 }
 
 // verdict is what the door makes of a message.
 type verdict struct {
 	tenant  string // empty if the name was not valid
 	refused *Refusal
+	shadow  *Refusal  // what would have refused it in another mode
 	out     *nats.Msg // what to forward
 }
 
@@ -82,7 +103,8 @@ func (d *Door) mute(reply string) bool {
 }
 
 // decide judges a message. wall is the time of day that goes with now.
-func (d *Door) decide(m *nats.Msg, now int64, wall func() time.Time) verdict {
+func (d *Door) decide(in incoming, now int64, wall func() time.Time) verdict {
+	m := in.msg
 	tenant, topic, problem := splitSubject(d.prefix, m.Subject)
 	v := verdict{tenant: tenant}
 	if problem != "" {
@@ -95,7 +117,7 @@ func (d *Door) decide(m *nats.Msg, now int64, wall func() time.Time) verdict {
 	}
 	size := m.Size() - len(m.Subject) - len(m.Reply)
 	if size > d.maxPayload {
-		v.refused = &Refusal{Reason: TooLarge, Text: sizeText(size, d.maxPayload), Wait: NoRetry}
+		v.refused = tooLarge(size, d.maxPayload)
 		return v
 	}
 	w := wishes{cost: 1}
@@ -113,6 +135,17 @@ func (d *Door) decide(m *nats.Msg, now int64, wall func() time.Time) verdict {
 		v.refused = invalid("headers are malformed")
 		return v
 	}
+	id := Identity{Tenant: tenant, Service: service(topic), User: w.user, IP: w.ip}
+	switch {
+	case in.web:
+		id.IP, id.APIKey = in.ip, in.apiKey
+	case w.apiKey != "":
+		if d.keys != nil && d.keys.check(w.apiKey, tenant) != keyGood {
+			v.refused = wrongKey()
+			return v
+		}
+		id.APIKey = Fingerprint(w.apiKey)
+	}
 	if !d.allowed(tenant) {
 		v.refused = &Refusal{Reason: Forbidden, Text: "tenant " + tenant + " is not allowed here", Wait: NoRetry}
 		return v
@@ -121,27 +154,51 @@ func (d *Door) decide(m *nats.Msg, now int64, wall func() time.Time) verdict {
 		v.refused = r
 		return v
 	}
-	id := Identity{Tenant: tenant}
-	excess, within := d.limits.Look(now, id, w.cost)
-	wait, room := d.pressure.Look(now)
-	if !within {
-		v.refused = &Refusal{Reason: RateLimited, Text: limitText(excess), Wait: excess.Wait, Scope: excess.Scope, Key: excess.Key, Limit: excess.Limit}
-		if !room && excess.Wait != NoRetry {
-			v.refused.Wait = max(excess.Wait, wait)
-		}
+	r, final := d.weigh(now, id, w, wall)
+	switch {
+	case final:
+		v.refused = r
 		return v
+	case r != nil:
+		// In earnest it would have taken nothing, so that the next would have met
+		// the same limits.
+		v.shadow = r
+	case d.mode != Open:
+		d.limits.Take(now, id, w.cost)
 	}
-	if !room {
-		v.refused = &Refusal{Reason: Backlogged, Text: "the backlog is full", Wait: wait}
-		return v
-	}
-	if !w.deadline.IsZero() && wall().Add(d.pressure.Stay(now)).After(w.deadline) {
-		v.refused = &Refusal{Reason: PastDue, Text: "it would wait past its " + deadlineHeader, Wait: NoRetry}
-		return v
-	}
-	d.limits.Take(now, id, w.cost)
 	v.out = &nats.Msg{Subject: d.backlog + tenant + "." + topic, Reply: m.Reply, Header: m.Header, Data: m.Data}
 	return v
+}
+
+// weigh asks the limits and the backlog. final: the refusal holds in this mode. A
+// deadline is backpressure's word, too: it would be missed because of the backlog.
+func (d *Door) weigh(now int64, id Identity, w wishes, wall func() time.Time) (r *Refusal, final bool) {
+	if d.mode == Open {
+		if wait, _, full := d.pressure.Look(now); full {
+			return backlogged(wait), true
+		}
+		return nil, false
+	}
+	excess, within := d.limits.Look(now, id, w.cost)
+	wait, room, full := d.pressure.Look(now)
+	switch {
+	case full && d.mode == Shadow:
+		return backlogged(wait), true
+	case !within:
+		r = &Refusal{Reason: RateLimited, Text: limitText(excess), Wait: excess.Wait, Scope: excess.Scope, Key: excess.Key, Limit: excess.Limit}
+		if !room && excess.Wait != NoRetry {
+			r.Wait = max(excess.Wait, wait)
+		}
+	case !room:
+		r = backlogged(wait)
+	case !w.deadline.IsZero() && wall().Add(d.pressure.Stay(now)).After(w.deadline):
+		r = &Refusal{Reason: PastDue, Text: "it would wait past its " + deadlineHeader, Wait: NoRetry}
+	}
+	return r, r != nil && d.mode == Enforce
+}
+
+func backlogged(wait time.Duration) *Refusal {
+	return &Refusal{Reason: Backlogged, Text: "the backlog is full", Wait: wait}
 }
 
 func (d *Door) allowed(tenant string) bool {
@@ -156,15 +213,17 @@ func (d *Door) allowed(tenant string) bool {
 	return false
 }
 
-func sizeText(size, limit int) string {
-	return fmt.Sprintf("headers and payload are %d bytes, the limit is %d", size, limit)
+func tooLarge(size, limit int) *Refusal {
+	return &Refusal{Reason: TooLarge, Text: fmt.Sprintf("headers and payload are %d bytes, the limit is %d", size, limit), Wait: NoRetry}
 }
 
 func limitText(e Excess) string {
 	var b strings.Builder
 	b.WriteString(e.Scope)
-	b.WriteByte(' ')
-	b.WriteString(e.Key)
+	if e.Key != "" {
+		b.WriteByte(' ')
+		b.WriteString(e.Key)
+	}
 	if e.Wait == NoRetry {
 		b.WriteString(" can never pass ")
 	} else {

@@ -54,7 +54,7 @@ func TestDecisionOrder(t *testing.T) {
 		for k, v := range m.Header {
 			h[k] = v
 		}
-		v := d.decide(&nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: h, Data: m.Data}, 0, func() time.Time { return now })
+		v := d.decide(incoming{msg: &nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: h, Data: m.Data}}, 0, func() time.Time { return now })
 		if v.refused == nil || v.refused.Reason != step.reason || !strings.Contains(v.refused.Text, step.text) || v.out != nil {
 			t.Fatalf("%+v, want %s with %q", v.refused, step.reason, step.text)
 		}
@@ -63,7 +63,7 @@ func TestDecisionOrder(t *testing.T) {
 		}
 		step.mend()
 	}
-	v := d.decide(m, 0, func() time.Time { return now })
+	v := d.decide(incoming{msg: m}, 0, func() time.Time { return now })
 	if v.refused != nil || v.tenant != "acme" || v.out.Subject != "flowgate.backlog.acme.t" || v.out.Reply != "_INBOX.x" {
 		t.Errorf("with nothing wrong: %+v", v)
 	}
@@ -92,7 +92,7 @@ func TestLongestWait(t *testing.T) {
 		}
 		room.full.Store(c.backlog != 0)
 		room.wait.Store(int64(c.backlog))
-		v := d.decide(&nats.Msg{Subject: "ingress.acme.t"}, 0, time.Now)
+		v := d.decide(incoming{msg: &nats.Msg{Subject: "ingress.acme.t"}}, 0, time.Now)
 		if v.refused == nil || v.refused.Reason != c.reason || v.refused.Wait != c.wait {
 			t.Errorf("limit %v, backlog %v: %+v", c.limit, c.backlog, v.refused)
 		}
@@ -108,13 +108,13 @@ func TestLongestWait(t *testing.T) {
 func TestAllowedTenants(t *testing.T) {
 	d, _, _ := testDoor()
 	for tenant, want := range map[string]bool{"acme": true, "ACME": false, "acme2": false, "free-1": true, "free-": true, "free": false} {
-		v := d.decide(&nats.Msg{Subject: "ingress." + tenant + ".t"}, 0, time.Now)
+		v := d.decide(incoming{msg: &nats.Msg{Subject: "ingress." + tenant + ".t"}}, 0, time.Now)
 		if (v.refused == nil) != want || !want && (v.refused.Reason != Forbidden || v.refused.Wait != NoRetry) {
 			t.Errorf("%s: %+v", tenant, v.refused)
 		}
 	}
 	d.tenants = nil
-	if v := d.decide(&nats.Msg{Subject: "ingress.anyone.t"}, 0, time.Now); v.refused != nil {
+	if v := d.decide(incoming{msg: &nats.Msg{Subject: "ingress.anyone.t"}}, 0, time.Now); v.refused != nil {
 		t.Errorf("without a list: %+v", v.refused)
 	}
 }
@@ -153,7 +153,7 @@ func BenchmarkDecide(b *testing.B) {
 				if fill != nil {
 					fill(m.Header)
 				}
-				if v := d.decide(m, 1, time.Now); v.refused != nil {
+				if v := d.decide(incoming{msg: m}, 1, time.Now); v.refused != nil {
 					b.Fatal(v.refused)
 				}
 			}
@@ -166,12 +166,13 @@ type free struct{}
 
 func (free) Look(int64, Identity, int64) (Excess, bool) { return Excess{}, true }
 func (free) Take(int64, Identity, int64)                {}
+func (free) Quotas(int64, Identity) []Quota             { return nil }
 
 func TestDecideAllocations(t *testing.T) {
 	d, _, _ := testDoor()
 	d.limits = free{}
 	m := &nats.Msg{Subject: "ingress.acme.orders.new", Reply: "_INBOX.abcdefghijkl.1", Data: make([]byte, 256)}
-	if n := testing.AllocsPerRun(1000, func() { d.decide(m, 1, time.Now) }); n > 2 {
+	if n := testing.AllocsPerRun(1000, func() { d.decide(incoming{msg: m}, 1, time.Now) }); n > 2 {
 		t.Errorf("a decision allocates %v times, want 2: the message and its subject", n)
 	}
 }

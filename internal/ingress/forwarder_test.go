@@ -213,7 +213,7 @@ func TestUnconfirmedBounded(t *testing.T) {
 		if err := f.forward(&nats.Msg{Subject: "void"}, 0); err == nil {
 			t.Error("one more than the ring holds was taken")
 		}
-		v := r.door.door.decide(&nats.Msg{Subject: "ingress.acme.t", Reply: "_INBOX.1"}, 0, time.Now)
+		v := r.door.door.decide(incoming{msg: &nats.Msg{Subject: "ingress.acme.t", Reply: "_INBOX.1"}}, 0, time.Now)
 		if v.refused == nil || v.refused.Reason != Overloaded || v.refused.Wait <= 0 {
 			t.Errorf("the door says %+v", v.refused)
 		}

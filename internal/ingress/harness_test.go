@@ -22,11 +22,14 @@ type allowance struct {
 	excess *Excess
 	taken  []int64
 	wait   func()
+	last   Identity
+	quotas func(Identity) []Quota
 }
 
 func (a *allowance) Look(_ int64, id Identity, _ int64) (Excess, bool) {
 	a.mu.Lock()
 	excess, wait := a.excess, a.wait
+	a.last = id
 	a.mu.Unlock()
 	if wait != nil {
 		wait()
@@ -45,6 +48,22 @@ func (a *allowance) Take(_ int64, _ Identity, cost int64) {
 	a.taken = append(a.taken, cost)
 }
 
+func (a *allowance) Quotas(_ int64, id Identity) []Quota {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.quotas == nil {
+		return nil
+	}
+	return a.quotas(id)
+}
+
+// seen gives whom the limits were asked about last.
+func (a *allowance) seen() Identity {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
 func (a *allowance) refuse(e *Excess) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,18 +76,19 @@ func (a *allowance) costs() []int64 {
 	return append([]int64(nil), a.taken...)
 }
 
-// space is Backpressure that a test sets.
+// space is Backpressure that a test sets: full is the high watermark, max no room at
+// all.
 type space struct {
-	full       atomic.Bool
+	full, max  atomic.Bool
 	wait, stay atomic.Int64
 	entered    atomic.Int64
 }
 
-func (s *space) Look(int64) (time.Duration, bool) {
-	if s.full.Load() {
-		return time.Duration(s.wait.Load()), false
+func (s *space) Look(int64) (wait time.Duration, ok, full bool) {
+	if s.full.Load() || s.max.Load() {
+		return time.Duration(s.wait.Load()), false, s.max.Load()
 	}
-	return 0, true
+	return 0, true, false
 }
 func (s *space) Stay(int64) time.Duration { return time.Duration(s.stay.Load()) }
 func (s *space) Enter(int)                { s.entered.Add(1) }
@@ -84,6 +104,8 @@ type rig struct {
 	space    *space
 	registry *prometheus.Registry
 
+	own              []nats.Option // of the gateway's connections
+	cfg              Config
 	receive, forward *nats.Conn
 	pipe             *pipe // what forward goes through
 
@@ -137,14 +159,15 @@ func newRig(t testing.TB, changes ...change) *rig {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server is not ready")
 	}
-	gateway := []nats.Option{nats.CustomInboxPrefix("flowgate.inbox.test"), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1)}
-	r.receive = r.connect(gateway...)
-	r.forward = r.connect(append(gateway, nats.InProcessServer(r.pipe))...)
+	r.own = []nats.Option{nats.CustomInboxPrefix(deps.Name + ".inbox.test"), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1)}
+	r.receive = r.connect(r.own...)
+	r.forward = r.connect(append(r.own[:len(r.own):len(r.own)], nats.InProcessServer(r.pipe))...)
 	if r.gateway, err = jetstream.New(r.connect()); err != nil {
 		t.Fatal(err)
 	}
 	r.createStream()
 	deps.Receive, deps.Forward = r.receive, r.forward
+	r.cfg = cfg
 	if r.door, err = New(cfg, deps); err != nil {
 		t.Fatal(err)
 	}

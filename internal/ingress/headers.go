@@ -13,20 +13,26 @@ const (
 	msgIDHeader    = "Nats-Msg-Id"
 	expectedStream = "Nats-Expected-Stream"
 	requestInfo    = "Nats-Request-Info"
+	// importReply begins the reply subjects of another account's imports. A client
+	// can publish to one but never with one.
+	importReply = "_R_."
 	// statusHeader with an empty body is how the broker speaks to consumers.
 	statusHeader = "Status"
 
 	apiKeyHeader   = "Flowgate-Api-Key"
+	userHeader     = "Flowgate-User"
 	deadlineHeader = "Flowgate-Deadline"
 	costHeader     = "Flowgate-Cost"
 
 	maxCost = 1_000_000
 )
 
-// wishes are what a message's headers ask of the gateway.
+// wishes are what a message's headers ask of the gateway, and whom they name.
 type wishes struct {
 	cost     int64
 	deadline time.Time
+	// apiKey is the key itself; it goes no further than the door.
+	user, apiKey, ip string
 }
 
 // readHeaders vets h and rewrites it in place into what is stored: the id made
@@ -50,6 +56,10 @@ func readHeaders(h nats.Header, tenant, reply string, now time.Time) (wishes, *R
 		}
 		if strings.EqualFold(key, apiKeyHeader) {
 			delete(h, key) // however it is spelt, no key is stored
+			if len(values) > 1 || w.apiKey != "" {
+				return w, invalid("header %s is there more than once", apiKeyHeader)
+			}
+			w.apiKey = strings.TrimSpace(strings.Join(values, ""))
 			continue
 		}
 		if len(key) < 5 || !strings.EqualFold(key[:5], "nats-") {
@@ -60,16 +70,28 @@ func readHeaders(h nats.Header, tenant, reply string, now time.Time) (wishes, *R
 		case requestInfo:
 			// The server writes this one at another account's import, and such
 			// a message has a reply subject that a client cannot make.
-			if !strings.HasPrefix(reply, "_R_.") {
+			if !strings.HasPrefix(reply, importReply) {
 				return w, invalid("header %s may only be set by the broker", requestInfo)
 			}
 			delete(h, key)
+			if len(values) > 1 {
+				return w, invalid("header %s is there %d times", requestInfo, len(values))
+			}
+			w.ip = importedFrom(strings.Join(values, ""))
 		default:
 			return w, invalid("header %s is not allowed: of the Nats-* headers only %s and %s are", clip(key), msgIDHeader, expectedStream)
 		}
 	}
 	if r := ownID(h, tenant); r != nil {
 		return w, r
+	}
+	if v, ok, r := single(h, userHeader); r != nil {
+		return w, r
+	} else if ok {
+		if len(v) > maxUser || !plainText(v) {
+			return w, invalid("header %s must be at most %d bytes of valid UTF-8 without NUL", userHeader, maxUser)
+		}
+		w.user = v
 	}
 	if v, ok, r := single(h, costHeader); r != nil {
 		return w, r

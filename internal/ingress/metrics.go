@@ -27,9 +27,23 @@ type metrics struct {
 	refused  *algorithms.Meter
 }
 
-type admittedKey struct {
-	tenant  string
-	noReply bool
+type admittedKey struct{ tenant, transport string }
+
+// The transports.
+const (
+	overNATS = "nats"
+	noReply  = "nats_no_reply"
+	overHTTP = "http"
+)
+
+func (in incoming) transport() string {
+	switch {
+	case in.web:
+		return overHTTP
+	case in.msg.Reply == "":
+		return noReply
+	}
+	return overNATS
 }
 
 // sampleEvery is how many decisions there are to one that is timed: reading the
@@ -42,7 +56,7 @@ func newMetrics(reg prometheus.Registerer, label, known func(string) string) *me
 		label: label, known: known,
 		messages: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "flowgate_ingress_messages_total",
-			Help: "Messages decided at the front door. transport nats_no_reply: published without a reply subject, so nobody was told.",
+			Help: "Messages decided at the front door. transport nats_no_reply: published without a reply subject, so nobody was told. enforced false: refused in shadow, admitted all the same.",
 		}, []string{"tenant", "transport", "result", "reason", "scope", "enforced"}),
 		decision: f.NewHistogram(prometheus.HistogramOpts{
 			Name:                            "flowgate_ingress_decision_seconds",
@@ -76,19 +90,12 @@ func (m *metrics) queued(reg prometheus.Registerer, read func() float64) {
 	}, read)
 }
 
-func transport(noReply bool) string {
-	if noReply {
-		return "nats_no_reply"
-	}
-	return "nats"
-}
-
-func (m *metrics) admit(tenant string, noReply bool) {
-	key := admittedKey{m.label(tenant), noReply}
+func (m *metrics) admit(tenant, transport string) {
+	key := admittedKey{m.label(tenant), transport}
 	m.mu.Lock()
 	c := m.admitted[key]
 	if c == nil {
-		c = m.messages.WithLabelValues(key.tenant, transport(noReply), "admitted", "", "", "true")
+		c = m.messages.WithLabelValues(key.tenant, transport, "admitted", "", "", "true")
 		m.admitted[key] = c
 	}
 	m.mu.Unlock()
@@ -97,14 +104,19 @@ func (m *metrics) admit(tenant string, noReply bool) {
 
 // refuse counts a refusal at the instant now. An unknown tenant gets no label of
 // its own for it: anyone can make up names.
-func (m *metrics) refuse(tenant string, noReply bool, r *Refusal, now int64) {
+func (m *metrics) refuse(tenant, transport string, r *Refusal, now int64) {
 	if tenant != "" {
 		tenant = m.known(tenant)
 	}
-	m.messages.WithLabelValues(tenant, transport(noReply), "refused", string(r.Reason), r.Scope, "true").Inc()
+	m.messages.WithLabelValues(tenant, transport, "refused", string(r.Reason), r.Scope, "true").Inc()
 	m.mu.Lock()
 	m.refused.Add(now, 1)
 	m.mu.Unlock()
+}
+
+// spare counts what would have been refused if the mode were enforce.
+func (m *metrics) spare(tenant, transport string, r *Refusal) {
+	m.messages.WithLabelValues(m.label(tenant), transport, "refused", string(r.Reason), r.Scope, "false").Inc()
 }
 
 func (m *metrics) refusedRate(now int64) float64 {

@@ -94,8 +94,10 @@ func (r *Refusal) Body(stream string) []byte {
 	if r.Scope != "" {
 		b = append(b, `,"scope":`...)
 		b = appendJSONString(b, r.Scope)
-		b = append(b, `,"key":`...)
-		b = appendJSONString(b, r.Key)
+		if r.Key != "" {
+			b = append(b, `,"key":`...)
+			b = appendJSONString(b, r.Key)
+		}
 		b = append(b, `,"limit":`...)
 		b = appendJSONString(b, r.Limit)
 	}
@@ -108,7 +110,14 @@ func (r *Refusal) Body(stream string) []byte {
 
 // Message is the NAK as it goes to a producer's reply subject.
 func (r *Refusal) Message(reply, stream string) *nats.Msg {
-	h := nats.Header{"Flowgate-Reason": {string(r.Reason)}}
+	h := nats.Header{}
+	r.head(h)
+	return &nats.Msg{Subject: reply, Header: h, Data: r.Body(stream)}
+}
+
+// head adds the headers of a refusal, which are the same over NATS and HTTP.
+func (r *Refusal) head(h map[string][]string) {
+	h["Flowgate-Reason"] = []string{string(r.Reason)}
 	if r.Scope != "" {
 		h["Flowgate-Scope"] = []string{r.Scope}
 	}
@@ -117,7 +126,6 @@ func (r *Refusal) Message(reply, stream string) *nats.Msg {
 		h["Flowgate-Retry-After-Ms"] = []string{strconv.FormatInt(ms, 10)}
 		h["Retry-After"] = []string{strconv.FormatInt(max(1, ms/1000+min(1, ms%1000)), 10)}
 	}
-	return &nats.Msg{Subject: reply, Header: h, Data: r.Body(stream)}
 }
 
 // appendJSONString quotes s for JSON. Names and rules are ASCII already; what

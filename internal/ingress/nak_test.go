@@ -55,12 +55,17 @@ func TestNAK(t *testing.T) {
 			nats.Header{"Flowgate-Reason": {"invalid"}},
 		},
 		{
+			Refusal{Reason: RateLimited, Text: limitText(Excess{Scope: "gateway", Limit: "gcra:9/s", Wait: time.Second}), Wait: time.Second, Scope: "gateway", Limit: "gcra:9/s"},
+			`{"type":"io.flowgate.v1.nak","error":{"code":429,"err_code":60429,"description":"gateway over gcra:9/s; retry_after_ms=1000"},"stream":"FLOWGATE","seq":0,"reason":"rate_limited","scope":"gateway","limit":"gcra:9/s","retry_after_ms":1000}`,
+			nats.Header{"Flowgate-Reason": {"rate_limited"}, "Flowgate-Scope": {"gateway"}, "Flowgate-Retry-After-Ms": {"1000"}, "Retry-After": {"1"}},
+		},
+		{
 			Refusal{Reason: Forbidden, Text: "no", Wait: NoRetry},
 			`{"type":"io.flowgate.v1.nak","error":{"code":403,"err_code":60403,"description":"no"},"stream":"FLOWGATE","seq":0,"reason":"forbidden"}`,
 			nats.Header{"Flowgate-Reason": {"forbidden"}},
 		},
 		{
-			Refusal{Reason: TooLarge, Text: sizeText(70000, 65536), Wait: NoRetry},
+			*tooLarge(70000, 65536),
 			`{"type":"io.flowgate.v1.nak","error":{"code":413,"err_code":60413,"description":"headers and payload are 70000 bytes, the limit is 65536"},"stream":"FLOWGATE","seq":0,"reason":"too_large"}`,
 			nats.Header{"Flowgate-Reason": {"too_large"}},
 		},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,8 @@ const (
 	sweepEvery    = 100 * time.Millisecond
 	// overloadWait is the hint when the gateway or the broker cannot keep up.
 	overloadWait = time.Second
+	// lastAnswers bounds the wait for the broker's answers to what it has confirmed.
+	lastAnswers = 500 * time.Millisecond
 	// openTimeout bounds the server's word on the subscription.
 	openTimeout = 10 * time.Second
 )
@@ -29,6 +32,9 @@ type Deps struct {
 	// Receive takes the producers' messages and answers them; Forward carries
 	// the admitted ones. Apart, so that refusing goes on when forwarding stalls.
 	Receive, Forward *nats.Conn
+	// Answers hears the broker's answers that are meant for the gateway itself.
+	// Apart too, so that a flood does not delay them; nil: Receive.
+	Answers *nats.Conn
 
 	Limits       Limits
 	Backpressure Backpressure
@@ -42,6 +48,8 @@ type Deps struct {
 	// StoredCanary: the stream has replicas.
 	StoredCanary bool
 
+	// Mode is what becomes of the decisions of Limits and Backpressure.
+	Mode Mode
 	// Clock reads monotonic nanoseconds.
 	Clock func() int64
 	// TenantLabel bounds the tenants that metrics name; KnownTenant gives only
@@ -57,6 +65,7 @@ type NATS struct {
 	door     Door
 	queue    *queue
 	forward  *Forwarder
+	callers  *callers
 	metrics  *metrics
 	log      *slog.Logger
 	draining atomic.Bool
@@ -66,7 +75,8 @@ type NATS struct {
 	stir    chan struct{}
 }
 
-// New makes the NATS front door; nothing starts before Run.
+// New makes the NATS front door; nothing starts before Run. A file of API keys is
+// read at once.
 func New(cfg Config, deps Deps) (*NATS, error) {
 	all := func(t string) string { return t }
 	if deps.TenantLabel == nil {
@@ -83,7 +93,24 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 		opened:  make(chan struct{}),
 		stir:    make(chan struct{}, 1),
 	}
+	if deps.Answers == nil {
+		n.deps.Answers = deps.Receive
+	}
+	inbox := n.deps.Answers.NewInbox()
+	if !under(inbox, deps.Name) {
+		// A producer over NATS could have answers sent there.
+		return nil, fmt.Errorf("ingress: the inbox %s is not among the gateway's own subjects %s.>", inbox, deps.Name)
+	}
+	n.callers = newCallers(inbox, deps.Clock, n.pass)
+	keys, err := openAPIKeys(cfg.APIKeysFile, n.log)
+	if err != nil {
+		return nil, err
+	}
+	if keys != nil {
+		keys.register(deps.Registerer)
+	}
 	n.door = Door{
+		keys: keys, mode: deps.Mode,
 		prefix: cfg.Prefix + ".", ingress: cfg.Prefix,
 		backlog: deps.Backlog + ".", own: deps.Name,
 		maxPayload: int(cfg.MaxPayload),
@@ -132,7 +159,7 @@ func (n *NATS) RefusedRate() float64 { return n.metrics.refusedRate(n.deps.Clock
 
 func (n *NATS) shut() *Refusal {
 	if n.draining.Load() {
-		return &Refusal{Reason: Draining, Text: "this gateway is shutting down", Wait: 0}
+		return draining()
 	}
 	if n.forward.silent.Load() {
 		return &Refusal{Reason: Overloaded, Text: "the broker does not confirm", Wait: overloadWait}
@@ -141,6 +168,10 @@ func (n *NATS) shut() *Refusal {
 		return &Refusal{Reason: Overloaded, Text: "the broker does not keep up", Wait: overloadWait}
 	}
 	return nil
+}
+
+func draining() *Refusal {
+	return &Refusal{Reason: Draining, Text: "this gateway is shutting down", Wait: 0}
 }
 
 // Run takes messages until ctx ends; then it works off what it received and
@@ -155,6 +186,11 @@ func (n *NATS) Run(ctx context.Context) error {
 	if err := n.forward.listen(); err != nil {
 		return err
 	}
+	answers, err := n.hearAnswers()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answers.Unsubscribe() }()
 	sub, err := n.deps.Receive.QueueSubscribe(n.door.prefix+">", n.deps.Name, n.receive)
 	if err != nil {
 		return fmt.Errorf("ingress: subscribe to %s>: %w", n.door.prefix, err)
@@ -172,6 +208,9 @@ func (n *NATS) Run(ctx context.Context) error {
 	run, stop := context.WithCancel(context.Background())
 	background.Go(func() { n.forward.watch(run) })
 	background.Go(func() { n.sweep(run) })
+	if n.door.keys != nil {
+		background.Go(func() { n.door.keys.watch(run) })
+	}
 	worker.Go(n.work)
 	close(n.opened)
 
@@ -190,6 +229,9 @@ func (n *NATS) Run(ctx context.Context) error {
 	worker.Wait()
 	n.settle()
 	stop()
+	for end := time.Now().Add(lastAnswers); !n.callers.none() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond) // the last answers are on their way
+	}
 	background.Wait()
 	_ = n.deps.Receive.FlushTimeout(time.Second)
 	return err
@@ -222,9 +264,17 @@ func (n *NATS) settle() {
 
 // receive runs on the subscription's goroutine and must not block.
 func (n *NATS) receive(m *nats.Msg) {
-	in := incoming{m, n.deps.Clock()}
+	n.enter(incoming{msg: m, at: n.deps.Clock()})
+}
+
+// enter queues a message, or answers it at once; it never blocks.
+func (n *NATS) enter(in incoming) {
 	if !n.queue.push(in) {
-		n.refuse(in, "", &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
+		r := &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait}
+		if in.web && n.draining.Load() {
+			r = draining()
+		}
+		n.refuse(in, "", r)
 		return
 	}
 	if !n.stirred.Load() && n.stirred.CompareAndSwap(false, true) {
@@ -244,14 +294,15 @@ func (n *NATS) work() {
 
 func (n *NATS) handle(in incoming) {
 	now := n.deps.Clock()
-	m := in.msg
-	if n.door.mute(m.Reply) {
+	if !in.web && n.door.mute(in.msg.Reply) {
 		n.metrics.muted.Inc()
 		return
 	}
-	reply := m.Reply
-	v := n.door.decide(m, now, time.Now)
+	v := n.door.decide(in, now, time.Now)
 	if v.refused == nil {
+		if strings.HasPrefix(v.out.Reply, importReply) {
+			v.out.Reply = n.callers.relay(v.out.Reply, in.at)
+		}
 		err := n.forward.forward(v.out, in.at)
 		if !errors.Is(err, errUnconfirmed) {
 			n.deps.Backpressure.Enter(v.out.Size())
@@ -259,87 +310,18 @@ func (n *NATS) handle(in incoming) {
 		if err != nil {
 			n.log.Debug("forwarding failed", "error", err)
 			v.refused = &Refusal{Reason: Overloaded, Text: "the broker does not keep up", Wait: overloadWait}
+			if !in.web {
+				n.callers.forget(v.out.Reply)
+			}
 		}
 	}
 	if v.refused != nil {
 		n.refuse(in, v.tenant, v.refused)
 	} else {
-		n.metrics.admit(v.tenant, reply == "")
+		n.metrics.admit(v.tenant, in.transport())
+		if v.shadow != nil {
+			n.metrics.spare(v.tenant, in.transport(), v.shadow)
+		}
 	}
 	n.metrics.decided(n.deps.Clock() - now)
 }
-
-// refuse answers and counts; the worker, the sweeper and the subscription call it.
-func (n *NATS) refuse(in incoming, tenant string, r *Refusal) {
-	reply := in.msg.Reply
-	if n.door.mute(reply) {
-		n.metrics.muted.Inc()
-		return
-	}
-	n.metrics.refuse(tenant, reply == "", r, in.at)
-	if reply != "" {
-		n.answer(reply, r)
-	}
-}
-
-// unanswered stands in for a broker that does not answer.
-func (n *NATS) unanswered(reply string) {
-	n.metrics.unconfirmed.Inc()
-	if reply != "" {
-		n.answer(reply, &Refusal{Reason: Overloaded, Text: "the broker did not confirm; the message may be stored", Wait: overloadWait})
-	}
-}
-
-func (n *NATS) answer(reply string, r *Refusal) {
-	// A failure means that the connection is gone, and the producer's with it.
-	if err := n.deps.Receive.PublishMsg(r.Message(reply, n.deps.Stream)); err != nil {
-		n.log.Debug("NAK not sent", "error", err)
-	}
-}
-
-// sweep answers for messages that waited too long: in the queue because the
-// worker is stuck, or for the broker to confirm them. It sleeps while there are
-// none.
-func (n *NATS) sweep(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.stir:
-		}
-		if !n.sweepWhileBusy(ctx) {
-			return
-		}
-	}
-}
-
-// sweepWhileBusy returns false if ctx ended.
-func (n *NATS) sweepWhileBusy(ctx context.Context) bool {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
-		n.forward.giveUp(n.deps.Clock() - int64(patience))
-		for {
-			in, ok := n.queue.popBefore(n.deps.Clock() - int64(patience-2*sweepEvery))
-			if !ok {
-				break
-			}
-			n.refuse(in, "", &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
-		}
-		if n.resting() {
-			n.stirred.Store(false)
-			// What came in between found the sweep running.
-			if n.resting() || !n.stirred.CompareAndSwap(false, true) {
-				return true
-			}
-		}
-	}
-}
-
-// resting reports whether nothing is in our hands.
-func (n *NATS) resting() bool { return n.queue.resting() && n.forward.settled() }

@@ -152,6 +152,7 @@ func TestRefusedTenantLabels(t *testing.T) {
 		if _, err := js.Publish(t.Context(), "ingress.acme.t", nil); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // it is counted after it is answered
 		for tenant, want := range map[string]float64{"other": 3, "": 1, "acme": 1} {
 			if n := r.metric("flowgate_ingress_messages_total", "tenant", tenant); n != want {
 				t.Errorf("tenant %q: %v, want %v", tenant, n, want)

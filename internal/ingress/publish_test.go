@@ -140,6 +140,7 @@ func (k keyed) Look(now int64, id Identity, cost int64) (Excess, bool) {
 	return Excess{Scope: "tenant", Key: id.Tenant, Limit: rule.String(), Wait: d.RetryAfter}, d.Allowed
 }
 func (k keyed) Take(now int64, id Identity, cost int64) { _, _, _ = k.Keyed.Take(id.Tenant, now, cost) }
+func (k keyed) Quotas(int64, Identity) []Quota          { return nil }
 
 // A producer that waits exactly as long as it is told always passes; and asking too
 // early costs it nothing.

@@ -11,7 +11,7 @@ import (
 )
 
 func sized(id, bytes int) incoming {
-	return incoming{&nats.Msg{Subject: fmt.Sprint(id), Data: make([]byte, max(0, bytes-len(fmt.Sprint(id))))}, int64(id)}
+	return incoming{msg: &nats.Msg{Subject: fmt.Sprint(id), Data: make([]byte, max(0, bytes-len(fmt.Sprint(id))))}, at: int64(id)}
 }
 
 // The queue against a slice.
@@ -152,7 +152,7 @@ func TestQueueContention(t *testing.T) {
 	})
 	m := &nats.Msg{Subject: "x"}
 	for i := range n {
-		if !q.push(incoming{m, int64(i)}) {
+		if !q.push(incoming{msg: m, at: int64(i)}) {
 			t.Fatal("full")
 		}
 	}
@@ -170,7 +170,7 @@ func TestQueueContention(t *testing.T) {
 func TestQueueKeepsRoomForOthers(t *testing.T) {
 	q := newQueue(100, 1<<20, "ingress.")
 	push := func(tenant string) bool {
-		return q.push(incoming{&nats.Msg{Subject: "ingress." + tenant + ".t"}, 0})
+		return q.push(incoming{msg: &nats.Msg{Subject: "ingress." + tenant + ".t"}})
 	}
 	for range 100 {
 		if !push("flood") {

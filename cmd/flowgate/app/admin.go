@@ -112,7 +112,7 @@ func (g *gateway) live() []check {
 // ready lists what must hold for producers to be sent here. A pressured gateway
 // is ready: refusing is its work.
 func (g *gateway) ready() []check {
-	return []check{
+	checks := []check{
 		{"serving", func() error {
 			if g.draining.Load() {
 				return errors.New("shutting down")
@@ -149,4 +149,8 @@ func (g *gateway) ready() []check {
 			return nil
 		}},
 	}
+	if g.web != nil {
+		checks = append(checks, check{"http", g.web.Failed})
+	}
+	return checks
 }

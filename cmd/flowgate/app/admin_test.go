@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -130,8 +131,12 @@ func TestMetrics(t *testing.T) {
 		names[n] = true
 	}
 	delete(names, "flowgate_consumer_conflicts_total") // the databases'
+	keys := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(keys, []byte("k acme\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	bubble.Test(t, func(t *testing.T) {
-		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=20", "FLOWGATE_LIMIT_TENANT=token-bucket:30/s")
+		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=20", "FLOWGATE_LIMIT_TENANT=token-bucket:30/s", "FLOWGATE_INGRESS_API_KEYS_FILE="+keys)
 		_, js := r.client()
 		_, _ = js.Publish(t.Context(), "ingress.b*d.orders", nil)
 		_, _ = js.Publish(t.Context(), "ingress.a\xff\"b.orders", nil)

@@ -70,6 +70,15 @@ func (a *App) Addr() (nats, admin string) {
 	return g.broker.ClientURL(), admin
 }
 
+// HTTPAddr is the address of the HTTP ingress, empty if it is off. It is valid once
+// Ready is closed.
+func (a *App) HTTPAddr() string {
+	if g := a.running(); g != nil && g.web != nil {
+		return g.web.Addr()
+	}
+	return ""
+}
+
 // errNotReady is what Connect returns before Ready.
 var errNotReady = errors.New("the gateway is not ready yet")
 
@@ -112,7 +121,7 @@ func (a *App) Run(ctx context.Context) error {
 	a.g = g
 	a.mu.Unlock()
 	close(a.ready)
-	g.log.Info("ready", "nats", g.broker.ClientURL(), "admin", g.adminAddr(),
+	g.log.Info("ready", "nats", g.broker.ClientURL(), "http", g.httpAddr(), "admin", g.adminAddr(),
 		"consumer", settings.MaskURL(g.cfg.Consumer.URL), "rate", g.cfg.Shaper.Rate.String())
 
 	select {

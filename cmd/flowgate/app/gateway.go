@@ -40,6 +40,7 @@ type gateway struct {
 	lease   *broker.Lease
 	backlog *backpressure.Backlog
 	door    *ingress.NATS
+	web     *ingress.HTTP // nil: off
 	shaper  *shaper.Shaper
 	desk    *consumers.Desk
 	limits  *limits.Set
@@ -91,6 +92,11 @@ func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 	if err = g.makePath(ctx); err != nil {
 		return nil, err
 	}
+	if cfg.Ingress.HTTPListen != settings.Off {
+		if err = g.openHTTP(); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.Admin.Listen != settings.Off {
 		if g.admin, err = newAdminServer(cfg.Admin.Listen, g); err != nil {
 			return nil, err
@@ -119,6 +125,13 @@ func (g *gateway) adminAddr() string {
 		return settings.Off
 	}
 	return g.admin.listener.Addr().String()
+}
+
+func (g *gateway) httpAddr() string {
+	if g.web == nil {
+		return settings.Off
+	}
+	return g.web.Addr()
 }
 
 func (g *gateway) heartbeat() time.Time { return g.shaper.Audit().Tried }

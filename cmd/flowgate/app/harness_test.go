@@ -90,7 +90,7 @@ func startIn(t *testing.T, dir string, s *sink, environ ...string) *running {
 func tryStart(t *testing.T, dir string, s *sink, environ ...string) (*running, error) {
 	t.Helper()
 	cfg, err := settings.Load(append([]string{
-		"FLOWGATE_DATA_DIR=" + dir, "FLOWGATE_NATS_LISTEN=off", "FLOWGATE_ADMIN_LISTEN=off",
+		"FLOWGATE_DATA_DIR=" + dir, "FLOWGATE_NATS_LISTEN=off", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=off",
 	}, environ...))
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 type doorLimits struct{ set *limits.Set }
 
 func limitsIdentity(id ingress.Identity) limits.Identity {
-	return limits.Identity{Tenant: id.Tenant}
+	return limits.Identity{Service: id.Service, Tenant: id.Tenant, User: id.User, IP: id.IP, APIKey: id.APIKey}
 }
 
 // Look implements ingress.Limits.
@@ -32,6 +32,20 @@ func (l doorLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.Ex
 
 // Take implements ingress.Limits.
 func (l doorLimits) Take(now int64, _ ingress.Identity, cost int64) { l.set.Take(now, cost) }
+
+// Quotas implements ingress.Limits.
+func (l doorLimits) Quotas(now int64, id ingress.Identity) []ingress.Quota {
+	who := limitsIdentity(id)
+	standing := l.set.Quotas(now, &who)
+	quotas := make([]ingress.Quota, len(standing))
+	for i, q := range standing {
+		quotas[i] = ingress.Quota{
+			Scope: string(q.Scope), Limit: q.Rule.String(), Capacity: q.Rule.Capacity(), Window: q.Rule.Window(),
+			Remaining: q.Remaining, Reset: max(0, q.Reset),
+		}
+	}
+	return quotas
+}
 
 // openLimits makes the limits and puts the live ones in force, before a message is
 // decided on.

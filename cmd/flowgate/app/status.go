@@ -66,7 +66,7 @@ func (g *gateway) status() Status {
 	s := g.backlog.Snapshot(now)
 	audit := g.shaper.Audit()
 	st := Status{
-		Name: g.cfg.Name, Version: g.version, Mode: "enforce",
+		Name: g.cfg.Name, Version: g.version, Mode: g.cfg.Mode.String(),
 		Level: levelName(s.Pressured),
 		Depth: DepthStatus{Waiting: s.Waiting, InFlight: s.InFlight, Delayed: s.Delayed, Total: s.Depth()},
 		Watermarks: Watermarks{

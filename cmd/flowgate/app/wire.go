@@ -146,6 +146,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	g.backlog = backpressure.New(g.cfg.Backpressure.Marks(), backpressure.Deps{
 		Clock: g.clock.now, Rate: g.rate,
 		Stalled: func() bool { return g.desk.BreakerState() != consumers.BreakerClosed },
+		Lenient: g.cfg.Mode != ingress.Enforce,
 		Logger:  g.log,
 	})
 	g.backlog.Start(g.assets.LastSeq, g.assets.Messages)
@@ -177,6 +178,10 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	answers, err := g.open("answers")
+	if err != nil {
+		return err
+	}
 	if err := g.openLimits(ctx); err != nil {
 		return err
 	}
@@ -189,15 +194,26 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 		door.MaxPayload = units.Size(most)
 	}
 	g.door, err = ingress.New(door, ingress.Deps{
-		Receive: receive, Forward: forward,
+		Receive: receive, Forward: forward, Answers: answers,
 		Limits: doorLimits{g.limits}, Backpressure: g.backlog, Confirmed: g.backlog.Confirmed,
 		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
 		StoredCanary: g.cfg.NATS.Replicas > 1,
+		Mode:         g.cfg.Mode,
 		Clock:        g.clock.now,
 		TenantLabel:  g.labels.of, KnownTenant: g.labels.peek,
 		Registerer: g.registry, Logger: g.log,
 	})
 	return err
+}
+
+// openHTTP listens for HTTP producers; they are served once the door is open.
+func (g *gateway) openHTTP() error {
+	var err error
+	if g.web, err = ingress.NewHTTP(g.cfg.Ingress, g.door); err != nil {
+		return err
+	}
+	g.onStop("http", func(context.Context) error { return g.web.Close() })
+	return nil
 }
 
 // launch starts the loops: the outlet first, so that it is there when the door
@@ -239,6 +255,9 @@ func (g *gateway) launch(ctx context.Context) error {
 		case <-g.failed.Done():
 			return context.Cause(g.failed)
 		}
+	}
+	if g.web != nil {
+		g.component(&g.front, "HTTP front door", door, g.web.Run)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ const Off = "off"
 // Config is the whole configuration.
 type Config struct {
 	Name            string        `env:"NAME" default:"flowgate" desc:"names subjects, micro service and queue group; in upper case the streams and buckets"`
+	Mode            ingress.Mode  `env:"MODE" default:"enforce" desc:"enforce; shadow: limits and backpressure decide and count, refuse nothing; off: neither. The hard MAX holds in every mode"`
 	DataDir         string        `env:"DATA_DIR" default:"flowgate-data" desc:"embedded broker's store, default database"`
 	LogLevel        string        `env:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat       string        `env:"LOG_FORMAT" default:"auto" desc:"text, json, or auto: text on a terminal, else json"`
@@ -151,6 +152,9 @@ func (c Config) Validate() error {
 	}
 	if c.DLQ.MaxAge != 0 && c.DLQ.MaxAge < time.Second {
 		bad("DLQ_MAX_AGE", "%s is under 1s; 0 keeps dead letters for ever", c.DLQ.MaxAge)
+	}
+	if err := address(c.Ingress.HTTPListen); err != nil {
+		bad("INGRESS_HTTP_LISTEN", "%w", err)
 	}
 	if c.Metrics.TenantsMax < 0 || c.Metrics.TenantsMax > 10_000 {
 		bad("METRICS_TENANTS_MAX", "%d must be 0 to 10000", c.Metrics.TenantsMax)

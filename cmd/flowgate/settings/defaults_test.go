@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/ingress"
 	"github.com/flowgate/flowgate/internal/units"
 )
 
@@ -20,7 +21,7 @@ var documented = map[string]string{
 	"FLOWGATE_NATS_TLS_CA": "", "FLOWGATE_NATS_TLS_CERT": "", "FLOWGATE_NATS_TLS_KEY": "",
 	"FLOWGATE_NATS_SYNC_INTERVAL": "100ms", "FLOWGATE_NATS_REPLICAS": "1",
 
-	"FLOWGATE_INGRESS_PREFIX": "ingress", "FLOWGATE_INGRESS_HTTP_LISTEN": "127.0.0.1:8080", "FLOWGATE_INGRESS_MAX_PAYLOAD": "1MiB",
+	"FLOWGATE_INGRESS_PREFIX": "ingress", "FLOWGATE_INGRESS_HTTP_LISTEN": "127.0.0.1:8080", "FLOWGATE_INGRESS_HTTP_TLS_CERT": "", "FLOWGATE_INGRESS_HTTP_TLS_KEY": "", "FLOWGATE_INGRESS_MAX_PAYLOAD": "1MiB",
 	"FLOWGATE_INGRESS_DEDUP_WINDOW": "2m", "FLOWGATE_INGRESS_TENANTS": "", "FLOWGATE_INGRESS_API_KEYS_FILE": "", "FLOWGATE_INGRESS_TRUSTED_PROXIES": "",
 
 	"FLOWGATE_LIMIT_GATEWAY": "", "FLOWGATE_LIMIT_SERVICE": "", "FLOWGATE_LIMIT_TENANT": "token-bucket:1000/s,burst=2000",
@@ -68,6 +69,7 @@ func TestAnEmptyEnvironmentGivesTheDefaults(t *testing.T) {
 	}
 	for name, pair := range map[string][2]any{
 		"NAME":                  {c.Name, "flowgate"},
+		"MODE":                  {c.Mode, ingress.Enforce},
 		"DATA_DIR":              {c.DataDir, "flowgate-data"},
 		"LOG_LEVEL":             {c.LogLevel, "info"},
 		"LOG_FORMAT":            {c.LogFormat, "auto"},
@@ -81,6 +83,9 @@ func TestAnEmptyEnvironmentGivesTheDefaults(t *testing.T) {
 		"INGRESS_MAX_PAYLOAD":   {c.Ingress.MaxPayload, units.MiB},
 		"INGRESS_DEDUP_WINDOW":  {c.Ingress.DedupWindow, 2 * time.Minute},
 		"INGRESS_TENANTS":       {c.Ingress.Tenants, []string(nil)},
+		"INGRESS_HTTP_LISTEN":   {c.Ingress.HTTPListen, "127.0.0.1:8080"},
+		"INGRESS_API_KEYS_FILE": {c.Ingress.APIKeysFile, ""},
+		"INGRESS_PROXIES":       {c.Ingress.TrustedProxies, []string(nil)},
 		"LIMIT_TENANT":          {c.Limit.Tenant, algorithms.Rules{{Algorithm: "token-bucket", Rate: algorithms.Rate{N: 1000, Per: time.Second}, Burst: 2000}}},
 		"BACKPRESSURE_HIGH":     {c.Backpressure.High, uint64(10_000)},
 		"BACKPRESSURE_LOW":      {c.Backpressure.Low, units.Percent(80)},

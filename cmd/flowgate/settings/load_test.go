@@ -55,7 +55,8 @@ var wrong = []struct{ line, says string }{
 	{"FLOWGATE_CONSUMER_URL=gopher://h", "sqlite:"}, {"FLOWGATE_CONSUMER_CONCURRENCY=0", "1 to 1024"}, {"FLOWGATE_CONSUMER_TIMEOUT=10", "a number with a unit"},
 	{"FLOWGATE_CONSUMER_MAX_ATTEMPTS=0", "1 to"}, {"FLOWGATE_CONSUMER_BACKOFF=1m", "FLOWGATE_CONSUMER_BACKOFF_MAX"}, {"FLOWGATE_CONSUMER_BACKOFF_MAX=25h", "24h"},
 	{"FLOWGATE_DLQ_MAX_BYTES=1B", "1MiB"}, {"FLOWGATE_DLQ_MAX_AGE=1ms", "1s"}, {"FLOWGATE_DLQ_MAX_AGE=3600", "a number with a unit"},
-	{"FLOWGATE_ADMIN_LISTEN=on", "host:port"}, {"FLOWGATE_METRICS_TENANTS_MAX=10001", "0 to 10000"}, {"FLOWGATE_METRICS_TENANTS_MAX=many", "whole number"},
+	{"FLOWGATE_ADMIN_LISTEN=on", "host:port"}, {"FLOWGATE_INGRESS_HTTP_LISTEN=8080", "host:port"},
+	{"FLOWGATE_MODE=maybe", "enforce, shadow, off"}, {"FLOWGATE_INGRESS_TRUSTED_PROXIES=10.0.0.0/8,lb", "10.0.0.0/8"}, {"FLOWGATE_INGRESS_HTTP_TLS_KEY=k", "go together"}, {"FLOWGATE_METRICS_TENANTS_MAX=10001", "0 to 10000"}, {"FLOWGATE_METRICS_TENANTS_MAX=many", "whole number"},
 }
 
 // faults are the lines of Load's error after its heading.
