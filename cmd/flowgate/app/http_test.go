@@ -130,17 +130,17 @@ func TestModes(t *testing.T) {
 // The address of a client is a scope over HTTP; behind a trusted proxy it is the one
 // that the proxy names.
 func TestAddressesAreLimitedOverHTTP(t *testing.T) {
-	r := start(t, "FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:0", "FLOWGATE_INGRESS_TRUSTED_PROXIES=127.0.0.0/8", "FLOWGATE_LIMIT_IP=fixed-window:2/24h;sliding-window:100/h")
+	r := start(t, "FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:0", "FLOWGATE_INGRESS_TRUSTED_PROXIES=127.0.0.0/8", "FLOWGATE_LIMIT_IP=fixed-window:2/8784h;sliding-window:100/h")
 	for _, from := range []string{"192.0.2.7", "192.0.2.8"} {
 		for i := range 3 {
 			status, h, text := r.post("acme/orders", "x", "X-Forwarded-For", "203.0.113.1, "+from)
 			if i < 2 && status != 202 {
 				t.Fatalf("%s, message %d: %d %s", from, i, status, text)
 			}
-			if i == 2 && (status != 429 || !strings.Contains(text, `"scope":"ip","key":"`+from+`","limit":"fixed-window:2/d"`)) {
+			if i == 2 && (status != 429 || !strings.Contains(text, `"scope":"ip","key":"`+from+`","limit":"fixed-window:2/8784h0m0s"`)) {
 				t.Errorf("%s, the third: %d %s", from, status, text)
 			}
-			if policy := h.Get("RateLimit-Policy"); policy != `"tenant";q=2000;w=2, "ip";q=2;w=86400, "ip-2";q=100;w=3600` {
+			if policy := h.Get("RateLimit-Policy"); policy != `"tenant";q=2000;w=2, "ip";q=2;w=31622400, "ip-2";q=100;w=3600` {
 				t.Errorf("policy %s", policy)
 			}
 		}
