@@ -22,15 +22,20 @@ import (
 // A decision costs a division. Set back by d, a bucket that is not full looks as
 // if d had not passed; what it admits in all is bounded by the latest instant.
 type bucket struct {
-	shift  uint   // of ns to units: n = 1 << shift
-	per    uint64 // interval of a token, in units
-	depth  uint64 // burst·per
-	burst  uint64
-	extent int64 // instants beyond ±extent ns count as that: 36 years at least
+	shift uint   // of ns to units: n = 1 << shift
+	per   uint64 // interval of a token, in units
+	depth uint64 // burst·per
+	burst uint64
 }
 
-// bias keeps every TAT above 0, which is "never used".
-const bias = 1 << 62
+// The instants that count as such; those beyond them count as the first or last. A
+// clock that counts from 1970 goes from 1897 to 2116.
+const (
+	firstInstant = -1<<61 + 1
+	finalInstant = 1<<62 - 1
+	// bias keeps every instant above 0, which is "never used", at 2 units a ns.
+	bias = 1 << 62
+)
 
 // newBucket picks the narrowest form that is exact.
 func newBucket(r Rule) algorithm {
@@ -40,38 +45,37 @@ func newBucket(r Rule) algorithm {
 	n, per := r.Rate.N, uint64(r.Rate.Per)
 	shared := gcd(n, per)
 	n, per = n/shared, per/shared
-	if n <= 2 && (r.Burst == 0 || per <= bias/2/r.Burst) {
-		shift := uint(n - 1)
-		return &bucket{shift: shift, per: per, depth: r.Burst * per, burst: r.Burst, extent: bias / 2 >> shift}
+	if n <= 2 && (r.Burst == 0 || per <= (1<<62-1)/r.Burst) {
+		return &bucket{shift: uint(n - 1), per: per, depth: r.Burst * per, burst: r.Burst}
 	}
 	return newWideBucket(n, per, r.Burst)
 }
 
-// units is an instant in units.
-func (b *bucket) units(now int64) int64 {
-	return max(-b.extent, min(now, b.extent)) << b.shift
+// units is an instant in units, from bias on. The largest and a whole depth fit a word.
+func (b *bucket) units(now int64) uint64 {
+	return uint64(max(firstInstant, min(now, finalInstant)))<<b.shift + bias
 }
 
-// ns is a span of units in nanoseconds, rounded up.
+// ns is a span of units in nanoseconds, rounded up, at most the largest duration.
 func (b *bucket) ns(units uint64) time.Duration {
-	return time.Duration((units + uint64(b.shift)) >> b.shift)
+	return time.Duration(min(units>>b.shift+units&uint64(b.shift), math.MaxInt64))
 }
 
 // step decides on n tokens and gives the word that the state becomes.
 func (b *bucket) step(word uint64, now, n int64) (Decision, uint64) {
-	at := b.units(now) + bias
-	tat := max(int64(word), at)
-	used := uint64(tat - at)
+	at := b.units(now)
+	tat := max(word, at)
+	used := tat - at
 	want := uint64(n)
 	if want > b.burst {
 		return Decision{Remaining: b.left(used), RetryAfter: Never, Reset: b.ns(used)}, word
 	}
 	want *= b.per
-	if used+want > b.depth && want > 0 {
-		return Decision{Remaining: b.left(used), RetryAfter: b.ns(used + want - b.depth), Reset: b.ns(used)}, word
+	if room := b.depth - want; used > room && want > 0 {
+		return Decision{Remaining: b.left(used), RetryAfter: b.ns(used - room), Reset: b.ns(used)}, word
 	}
 	used += want
-	return Decision{Allowed: true, Remaining: b.left(used), Reset: b.ns(used)}, uint64(tat) + want
+	return Decision{Allowed: true, Remaining: b.left(used), Reset: b.ns(used)}, tat + want
 }
 
 // left is the whole tokens beside what is used; a clock that was set back can have
@@ -96,22 +100,22 @@ func (b *bucket) decide(s []uint64, now, n int64, take bool) Decision {
 }
 
 func (b *bucket) idle(s []uint64, now int64) bool {
-	return int64(s[0]) <= b.units(now)+bias
+	return s[0] <= b.units(now)
 }
 
 func (b *bucket) used(s []uint64, now int64) (whole, part uint64) {
-	at := b.units(now) + bias
-	if int64(s[0]) <= at {
+	at := b.units(now)
+	if s[0] <= at {
 		return 0, 0
 	}
-	return split(0, s[0]-uint64(at), b.per)
+	return split(0, s[0]-at, b.per)
 }
 
 func (b *bucket) occupy(s []uint64, now int64, whole, part uint64) {
 	if whole >= b.burst {
 		whole, part = b.burst, 0
 	}
-	s[0] = uint64(b.units(now)+bias) + whole*b.per + mulDivCeilShift(part, b.per)
+	s[0] = b.units(now) + whole*b.per + mulDivCeilShift(part, b.per)
 }
 
 // atomicBucket is a bucket by itself: a word that is changed without a lock.

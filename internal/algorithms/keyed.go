@@ -2,6 +2,7 @@ package algorithms
 
 import (
 	"hash/maphash"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,8 @@ import (
 // on a key that is there allocates nothing and waits for nobody but who decides on
 // the same key.
 //
-// A key is told apart by its bytes, never by a hash alone. It costs 8 bytes and its
+// A key is told apart by its bytes, never by a hash alone; only of one longer than
+// 65,535 bytes the rest does not count. It costs 8 bytes and its
 // state (8 for a bucket of whole or half nanoseconds, 16 for other buckets and fixed
 // windows, 24 for counters), both over a load of 0.64 to 0.8, and its own bytes; a
 // window log has its requests besides. A decision costs a hash, a look at the table
@@ -19,7 +21,8 @@ import (
 //
 // A key leaves only when forgetting it changes no answer: its bucket is full again,
 // its window empty. Shards look through their keys when they grow, when there is no
-// room, and when Sweep comes round. Past the most keys that it may hold, new ones
+// room, and when Sweep comes round; all instants, those of Peek too, are of one clock,
+// and what is idle at one of them may be gone at an earlier one. Past the most keys that it may hold, new ones
 // share an overflow state for each entry of the policy, but for keys that the
 // policy names.
 type Keyed struct {
@@ -39,6 +42,8 @@ type Keyed struct {
 type overflow struct {
 	mu    sync.Mutex
 	state []uint64
+	// moved: for good, the state is in the newest policy's.
+	moved bool
 }
 
 // NewKeyed makes a store of at most so many keys; the error names a wrong rule.
@@ -64,14 +69,28 @@ type Place struct {
 
 // Find looks for a key.
 func (k *Keyed) Find(key string) Place {
+	p := k.Aim(key)
+	p.Seek()
+	return p
+}
+
+// Aim begins to look for a key: the memory that Seek needs is on its way when it
+// returns. Who looks for several keys aims at all of them first, so that the processor
+// waits once.
+func (k *Keyed) Aim(key string) Place {
 	if len(key) > maxKey {
 		key = key[:maxKey]
 	}
 	h := maphash.String(k.seed, key)
-	t := k.shard(h).table.Load()
-	slot, head := t.find(key, h)
-	return Place{key, h, t, slot, head}
+	p := Place{key: key, hash: h, table: k.shard(h).table.Load()}
+	if t := p.table; t != nil {
+		p.head = atomic.LoadUint64(&t.words[t.place(h)*t.stride])
+	}
+	return p
 }
+
+// Seek ends what Aim began.
+func (p *Place) Seek() { p.slot, p.head = p.table.find(p.key, p.hash) }
 
 func (k *Keyed) shard(h uint64) *shard { return &k.shards[h>>(64-shardBits)] }
 
@@ -104,6 +123,7 @@ func (k *Keyed) decide(p *Place, now, n int64, take bool) (Decision, *Rule, erro
 	if n < 0 {
 		return Decision{}, nil, ErrNegative
 	}
+	now = min(now, lastInstant)
 	sh := k.shard(p.hash)
 	for ; ; *p = k.Find(p.key) {
 		t := p.table
@@ -154,7 +174,13 @@ func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int
 		if take {
 			k.overflowed.Add(1)
 		}
-		p.overflow.mu.Lock()
+		for p.overflow.mu.Lock(); p.overflow.moved; p.overflow.mu.Lock() {
+			// A change has not come to this shard yet.
+			p.overflow.mu.Unlock()
+			runtime.Gosched()
+			newest := k.policy.Load()
+			p = newest.plans[newest.of(at.key)]
+		}
 		rule, d = p.decide(p.overflow.state, now, n, take)
 		p.overflow.mu.Unlock()
 		return rule, d, p, false
@@ -174,21 +200,25 @@ func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int
 func (k *Keyed) Change(p Policy, now int64) error {
 	k.changing.Lock()
 	defer k.changing.Unlock()
+	now = min(now, lastInstant)
 	old := k.policy.Load()
 	c, err := newPolicy(p, old)
 	if err != nil {
 		return err
 	}
-	before := map[string]*plan{}
-	for _, plan := range old.plans {
-		before[plan.origin] = plan
-	}
+	after := map[string]*plan{}
 	for _, plan := range c.plans {
-		if was := before[plan.origin]; was != nil {
-			was.overflow.mu.Lock()
+		after[plan.origin] = plan
+	}
+	for _, was := range old.plans {
+		was.overflow.mu.Lock()
+		if plan := after[was.origin]; plan != nil {
 			plan.carry(plan.overflow.state, was, was.overflow.state, now)
-			was.overflow.mu.Unlock()
+		} else {
+			was.forget(was.overflow.state)
 		}
+		was.overflow.moved = true
+		was.overflow.mu.Unlock()
 	}
 	k.policy.Store(c)
 	for i := range k.shards {
@@ -208,16 +238,16 @@ func (k *Keyed) Rules(key string) Rules {
 	return c.plans[c.of(key)].rules
 }
 
-// Each gives each rule of a key with how it stands for a request of 0 tokens.
+// Each gives each rule of a key with how it stands for a request of 0 tokens. yield
+// must not use k: the key is locked.
 func (k *Keyed) Each(key string, now int64, yield func(Rule, Decision)) {
+	now = min(now, lastInstant)
 	for {
 		p := k.Find(key)
 		t := p.table
 		switch {
 		case p.slot < 0:
-			c := k.policy.Load()
-			plan := c.plans[c.of(p.key)]
-			plan.each(k.unused[:plan.words], now, yield)
+			k.eachUnknown(p.key, now, yield)
 			return
 		case t.isPlain(p.head):
 			if d, ok := t.decidePlain(p.slot, now, 0, false); ok {
@@ -229,6 +259,28 @@ func (k *Keyed) Each(key string, now int64, yield func(Rule, Decision)) {
 			t.unlock(p.slot, p.head)
 			return
 		}
+	}
+}
+
+// eachUnknown is Each for a key that is not held: it is unused, or shares the overflow.
+func (k *Keyed) eachUnknown(key string, now int64, yield func(Rule, Decision)) {
+	for {
+		c := k.policy.Load()
+		p := c.plans[c.of(key)]
+		if p.exempt || k.keys.Load() < k.most {
+			p.each(k.unused[:p.words], now, yield)
+			return
+		}
+		p.overflow.mu.Lock()
+		moved := p.overflow.moved
+		if !moved {
+			p.each(p.overflow.state, now, yield)
+		}
+		p.overflow.mu.Unlock()
+		if !moved {
+			return
+		}
+		runtime.Gosched()
 	}
 }
 
@@ -267,6 +319,7 @@ func (k *Keyed) makeRoom(sh *shard, now int64) bool {
 // Sweep forgets the idle keys of so many shards of 256, those that come next in
 // turn. It is for whoever wants the memory of a rush back without another one.
 func (k *Keyed) Sweep(now int64, shards int) {
+	now = min(now, lastInstant)
 	for range shards {
 		sh := &k.shards[k.cursor.Add(1)%shardCount]
 		sh.mu.Lock()

@@ -122,7 +122,7 @@ func (l *locked) decide(now, n int64, take bool) (Decision, error) {
 		return Decision{}, ErrNegative
 	}
 	l.mu.Lock()
-	d := l.algorithm.decide(l.state[:], now, n, take)
+	d := l.algorithm.decide(l.state[:], min(now, lastInstant), n, take)
 	l.mu.Unlock()
 	return d, nil
 }
@@ -176,6 +176,10 @@ func floorDiv(a, b int64) int64 {
 	}
 	return q
 }
+
+// lastInstant is what the largest instant counts as, so that every window has an end
+// after it.
+const lastInstant = math.MaxInt64 - 1
 
 // Instants are kept in words so that 0 is before all of them.
 func encode(instant int64) uint64 { return uint64(instant) ^ 1<<63 }

@@ -35,20 +35,21 @@ func (k *Keyed) rebuild(sh *shard, t *table, c *policy, now int64, more int) *ta
 	sh.swept = now
 	// Frozen, no state changes any more.
 	live := &lengths{}
-	scratch := make([]uint64, 1)
+	plain := t.plainRoom()
 	for slot, head := range t.heads {
-		t.freeze(slot, head)
-		if !t.plan(head).idle(t.frozen(slot, head, scratch), now) {
-			live.add(len(t.name(slot)))
+		t.freeze(slot, head, plain)
+		if !t.plan(head).idle(t.frozen(slot, head, plain), now) {
+			live.add(t.length(slot))
 		}
 	}
 	if more == 0 && c == t.policy && live.total == t.keys {
 		for slot, head := range t.heads {
-			t.thaw(slot, head)
+			t.thaw(slot, head, plain)
 		}
 		return t
 	}
 	var next *table
+	room := make([]byte, 0, largestCell*wordBytes)
 	if more > 0 {
 		live.add(more)
 	}
@@ -56,12 +57,12 @@ func (k *Keyed) rebuild(sh *shard, t *table, c *policy, now int64, more int) *ta
 		next = newTable(c, live)
 	}
 	for slot, head := range t.heads {
-		plan, state := t.plan(head), t.frozen(slot, head, scratch)
+		plan, state := t.plan(head), t.frozen(slot, head, plain)
 		if plan.idle(state, now) {
 			plan.forget(state)
 			continue
 		}
-		name := t.name(slot)
+		name := t.name(slot, room)
 		number := int(head >> planShift & (maxPlans - 1))
 		if c != t.policy {
 			number = c.of(string(name))

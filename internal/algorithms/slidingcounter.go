@@ -59,7 +59,8 @@ func (c *slidingCounter) decide(s []uint64, now, n int64, take bool) Decision {
 	d.Remaining = c.remaining(current, previous, left)
 	switch {
 	case current > 0:
-		d.Reset = saturating(bits.Add64(uint64(until(end, now)), uint64(c.period), 0))
+		wait, carry := bits.Add64(uint64(end)-uint64(now), uint64(c.period), 0)
+		d.Reset = saturating(carry, wait)
 	case previous > 0:
 		d.Reset = until(end, now)
 	}

@@ -2,6 +2,7 @@ package algorithms
 
 import (
 	"sync"
+	"sync/atomic"
 )
 
 // slidingLog is a window (now − period, now] that moves with every instant. The log
@@ -20,8 +21,9 @@ type slidingLog struct {
 	// cell is the width within which requests are merged, in ns; 0: never.
 	cell int64
 
-	mu    sync.Mutex // guards the numbers, not what is in a ring
-	rings []*ring
+	// A ring is its key's, and so is its place here: they need no lock.
+	rings atomic.Pointer[[]*ring]
+	mu    sync.Mutex // guards the numbers
 	free  []uint64
 }
 
@@ -51,9 +53,7 @@ func (l *slidingLog) ring(s []uint64) *ring {
 	if s[0] == 0 {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.rings[s[0]-1]
+	return (*l.rings.Load())[s[0]-1]
 }
 
 // number gives the state a ring of its own.
@@ -61,14 +61,19 @@ func (l *slidingLog) number(s []uint64) *ring {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &ring{}
+	var rings []*ring
+	if p := l.rings.Load(); p != nil {
+		rings = *p
+	}
 	if last := len(l.free) - 1; last >= 0 {
 		s[0] = l.free[last]
 		l.free = l.free[:last]
-		l.rings[s[0]-1] = r
+		rings[s[0]-1] = r
 		return r
 	}
-	l.rings = append(l.rings, r)
-	s[0] = uint64(len(l.rings))
+	rings = append(rings, r)
+	s[0] = uint64(len(rings))
+	l.rings.Store(&rings)
 	return r
 }
 
@@ -78,7 +83,7 @@ func (l *slidingLog) forget(s []uint64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rings[s[0]-1] = nil
+	(*l.rings.Load())[s[0]-1] = nil
 	l.free = append(l.free, s[0])
 	s[0] = 0
 }
@@ -146,24 +151,21 @@ func (l *slidingLog) add(r *ring, first int, sum uint64, e event) {
 		r.events[last].n += e.n
 		return
 	}
-	live := len(r.events) - first
-	if l.cell > 0 && live >= mergedFrom {
-		r.events, r.head = merge(r.events[:0], r.events[first:], l.cell), 0
-	} else if len(r.events) == cap(r.events) {
-		// Room is made or given back.
-		size := max(4, live+live/2)
-		moved := make([]event, live, size)
-		copy(moved, r.events[first:])
-		if first > 0 && size > cap(r.events)/2 && live < cap(r.events)*3/4 {
-			moved = append(r.events[:0], r.events[first:]...)
-		}
-		r.events, r.head = moved, 0
+	live := r.events[first:]
+	switch size := max(4, len(live)+len(live)/2); {
+	case l.cell > 0 && len(live) >= mergedFrom:
+		r.events, r.head = merge(r.events[:0], live, l.cell), 0
+	case len(r.events) < cap(r.events):
+	case size <= cap(r.events)/2, size > cap(r.events): // room is given back, or made
+		r.events, r.head = append(make([]event, 0, size), live...), 0
+	default:
+		r.events, r.head = append(r.events[:0], live...), 0
 	}
 	r.events = append(r.events, e)
 }
 
-// merge joins the requests of a cell into its latest, and appends what is left to
-// kept, which may lie before events in the same array.
+// merge joins the requests of a cell into its latest, and puts them where kept begins,
+// which may be where events lie.
 func merge(kept, events []event, cell int64) []event {
 	for _, e := range events {
 		if last := len(kept) - 1; last >= 0 && floorDiv(kept[last].at, cell) == floorDiv(e.at, cell) {

@@ -58,6 +58,7 @@ func BenchmarkKeyedTake(b *testing.B) {
 	}
 }
 
+// mustKeyed is a store with rules for every key.
 func mustKeyed(t testing.TB, rules string, keys int) *Keyed {
 	t.Helper()
 	parsed, err := ParseRules(rules)

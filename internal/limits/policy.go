@@ -9,8 +9,8 @@ import (
 
 // policy joins the environment's limits of a scope with the live ones. An exact name
 // comes before every glob; of two that say the same, the live one holds. Of live
-// globs the more exact one comes first: the one with more bytes that are no
-// wildcards; then those of the environment in their order.
+// globs the more exact one comes first: the one with more bytes that stand for
+// themselves; then those of the environment in their order.
 func (c Config) policy(scope Scope, live []Entry) algorithms.Policy {
 	p := algorithms.Policy{Default: c.Rules(scope), Exact: map[string]algorithms.Rules{}}
 	if scope == Tenant {
@@ -40,14 +40,33 @@ func (c Config) policy(scope Scope, live []Entry) algorithms.Policy {
 		}
 		return strings.Compare(a.Pattern, b.Pattern)
 	})
-	p.Globs = append(globs, p.Globs...)
+	for _, g := range p.Globs {
+		if !slices.ContainsFunc(globs, func(live algorithms.Glob) bool { return live.Pattern == g.Pattern }) {
+			globs = append(globs, g)
+		}
+	}
+	p.Globs = globs
 	return p
 }
 
-// literals counts the bytes of a pattern that stand for themselves.
+// literals counts the bytes of a pattern that stand for themselves: neither wildcards
+// nor in a class.
 func literals(pattern string) (n int) {
-	for i := range len(pattern) {
-		if strings.IndexByte("*?[]", pattern[i]) < 0 {
+	class := false
+	for i := 0; i < len(pattern); i++ {
+		c := pattern[i]
+		if c == '\\' {
+			if i++; !class {
+				n++
+			}
+			continue
+		}
+		switch {
+		case class:
+			class = c != ']'
+		case c == '[':
+			class = true
+		case c != '*' && c != '?':
 			n++
 		}
 	}

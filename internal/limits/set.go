@@ -95,24 +95,30 @@ func New(cfg Config, clock func() int64) (*Set, error) {
 
 // Apply puts the live entries in force, in place of those before, from the instant now.
 // When it returns, every decision is by them. What was used stays used. It costs a look
-// at each key of the scopes that change.
+// at each key of the scopes that change. If an entry is wrong, nothing changes.
 func (s *Set) Apply(now int64, entries []Entry) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	for _, sc := range s.scopes {
+	policies := make([]algorithms.Policy, len(s.scopes))
+	made := make([]*algorithms.Keyed, len(s.scopes)) // nil if the scope stays as it is
+	for i, sc := range s.scopes {
 		p := s.cfg.policy(sc.name, entries)
-		k := sc.keyed.Load()
-		switch {
-		case k == nil && !limits(p):
+		if k := sc.keyed.Load(); k == nil && !limits(p) || k != nil && reflect.DeepEqual(p, sc.policy) {
+			continue
+		}
+		var err error
+		if made[i], err = algorithms.NewKeyed(p, s.cfg.MaxKeys); err != nil {
+			return fmt.Errorf("limits of scope %s: %w", sc.name, err)
+		}
+		policies[i] = p
+	}
+	for i, sc := range s.scopes {
+		p := policies[i]
+		switch k := sc.keyed.Load(); {
+		case made[i] == nil:
 			continue
 		case k == nil:
-			made, err := algorithms.NewKeyed(p, s.cfg.MaxKeys)
-			if err != nil {
-				return fmt.Errorf("limits of scope %s: %w", sc.name, err)
-			}
-			sc.keyed.Store(made)
-		case reflect.DeepEqual(p, sc.policy):
-			continue
+			sc.keyed.Store(made[i])
 		default:
 			if err := k.Change(p, now); err != nil {
 				return fmt.Errorf("limits of scope %s: %w", sc.name, err)
@@ -136,9 +142,14 @@ func (s *Set) Look(now int64, id *Identity, cost int64) (e Excess, within bool) 
 			continue
 		}
 		if key := id.key(sc.name); key != "" {
-			found.place = found.keyed.Find(key)
+			found.place = found.keyed.Aim(key)
 		} else {
 			found.keyed = nil
+		}
+	}
+	for i := range s.found {
+		if found := &s.found[i]; found.keyed != nil {
+			found.place.Seek()
 		}
 	}
 	within = true

@@ -1,0 +1,6 @@
+//go:build !race
+
+package algorithms
+
+// measuresHeap: the race detector changes what things cost.
+const measuresHeap = true
