@@ -1,0 +1,41 @@
+package algorithms
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+)
+
+// Place is where a key was found, or not. It spares the search for whoever decides on
+// the same key more than once, and lets searches for several keys overlap.
+type Place struct {
+	key   string
+	hash  uint64
+	table *table
+	slot  int // -1: not there
+	head  uint64
+}
+
+// Find looks for a key.
+func (k *Keyed) Find(key string) Place {
+	p := k.Aim(key)
+	p.Seek()
+	return p
+}
+
+// Aim begins to look for a key: the memory that Seek needs is on its way when it
+// returns. Who looks for several keys aims at all of them first, so that the processor
+// waits once.
+func (k *Keyed) Aim(key string) Place {
+	if len(key) > maxKey {
+		key = key[:maxKey]
+	}
+	h := maphash.String(k.seed, key)
+	p := Place{key: key, hash: h, table: k.shard(h).table.Load()}
+	if t := p.table; t != nil {
+		p.head = atomic.LoadUint64(&t.words[t.place(h)*t.stride])
+	}
+	return p
+}
+
+// Seek ends what Aim began.
+func (p *Place) Seek() { p.slot, p.head = p.table.find(p.key, p.hash) }
