@@ -91,6 +91,11 @@ func (r *Refusal) Body(stream string) []byte {
 	b = appendJSONString(b, stream)
 	b = append(b, `,"seq":0,"reason":`...)
 	b = appendJSONString(b, string(r.Reason))
+	return append(r.appendLimit(b), '}')
+}
+
+// appendLimit adds the fields that say which limit refused, and the hint.
+func (r *Refusal) appendLimit(b []byte) []byte {
 	if r.Scope != "" {
 		b = append(b, `,"scope":`...)
 		b = appendJSONString(b, r.Scope)
@@ -105,7 +110,7 @@ func (r *Refusal) Body(stream string) []byte {
 		b = append(b, `,"retry_after_ms":`...)
 		b = strconv.AppendInt(b, r.waitMillis(), 10)
 	}
-	return append(b, '}')
+	return b
 }
 
 // Message is the NAK as it goes to a producer's reply subject.

@@ -6,16 +6,25 @@ import (
 	"strconv"
 )
 
-// titles are the reasons in words; RFC 9457 wants the same for every occurrence.
-var titles = map[Reason]string{
-	RateLimited: "A limit is exhausted",
-	Backlogged:  "The backlog is full",
-	PastDue:     "The deadline would be missed",
-	Draining:    "This gateway is shutting down",
-	Overloaded:  "The gateway cannot keep up",
-	Invalid:     "The message is not well formed",
-	Forbidden:   "Not allowed",
-	TooLarge:    "The message is too large",
+// title is the reason in words; RFC 9457 wants the same for every occurrence.
+func (r Reason) title() string {
+	switch r {
+	case RateLimited:
+		return "A limit is exhausted"
+	case Backlogged:
+		return "The backlog is full"
+	case PastDue:
+		return "The deadline would be missed"
+	case Draining:
+		return "This gateway is shutting down"
+	case Overloaded:
+		return "The gateway cannot keep up"
+	case Forbidden:
+		return "Not allowed"
+	case TooLarge:
+		return "The message is too large"
+	}
+	return "The message is not well formed"
 }
 
 // problemType begins the types of our problems, which end in the reason.
@@ -25,7 +34,7 @@ const problemType = "urn:flowgate:problem:"
 // other than 0 takes the place of the reason's: then the problem is HTTP's own.
 func (r *Refusal) problem(status int) (int, []byte) {
 	code, errCode := r.Reason.code()
-	kind, title := problemType+string(r.Reason), titles[r.Reason]
+	kind, title := problemType+string(r.Reason), r.Reason.title()
 	if status == 0 {
 		status = code
 	} else {
@@ -44,21 +53,7 @@ func (r *Refusal) problem(status int) (int, []byte) {
 	b = appendJSONString(b, string(r.Reason))
 	b = append(b, `,"err_code":`...)
 	b = strconv.AppendInt(b, int64(errCode), 10)
-	if r.Scope != "" {
-		b = append(b, `,"scope":`...)
-		b = appendJSONString(b, r.Scope)
-		if r.Key != "" {
-			b = append(b, `,"key":`...)
-			b = appendJSONString(b, r.Key)
-		}
-		b = append(b, `,"limit":`...)
-		b = appendJSONString(b, r.Limit)
-	}
-	if r.Wait >= 0 {
-		b = append(b, `,"retry_after_ms":`...)
-		b = strconv.AppendInt(b, r.waitMillis(), 10)
-	}
-	return status, append(b, '}', '\n')
+	return status, append(r.appendLimit(b), '}', '\n')
 }
 
 // brokerProblem is what the broker itself answered instead of an acknowledgement;
