@@ -125,8 +125,7 @@ func (m *metrics) refusedRate(now int64) float64 {
 	return m.refused.PerSecond(now)
 }
 
-func (m *metrics) decided(ns int64) {
-	if m.sampled.Add(1)%sampleEvery == 0 {
-		m.decision.Observe(float64(ns) / 1e9)
-	}
-}
+// timed reports whether this decision is one of those that are timed.
+func (m *metrics) timed() bool { return m.sampled.Add(1)%sampleEvery == 0 }
+
+func (m *metrics) decided(ns int64) { m.decision.Observe(float64(ns) / 1e9) }

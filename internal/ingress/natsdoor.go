@@ -323,5 +323,7 @@ func (n *NATS) handle(in incoming) {
 			n.metrics.spare(v.tenant, in.transport(), v.shadow)
 		}
 	}
-	n.metrics.decided(n.deps.Clock() - now)
+	if n.metrics.timed() {
+		n.metrics.decided(n.deps.Clock() - now)
+	}
 }
