@@ -174,6 +174,9 @@ func (c cli) check(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.Ingress.CheckFiles(); err != nil {
+		return fmt.Errorf("the configuration is wrong:\n%w", err)
+	}
 	marks := cfg.Backpressure.Marks()
 	fmt.Fprintf(c.stdout, "the configuration is right: %s, backlog refused at %d, admitted again at %d, never above %d, delivered at %s to %s\n",
 		cfg.Limit, marks.High, marks.Low, marks.Max, cfg.Shaper.Rate, settings.MaskURL(cfg.Consumer.URL))

@@ -107,6 +107,28 @@ func TestStartFailsClearly(t *testing.T) {
 	}
 }
 
+// What stops a start over a file that the configuration names, check says too, and all
+// of it at once.
+func TestCheckReadsTheFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("only-a-key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := try(t, []string{"FLOWGATE_INGRESS_API_KEYS_FILE=" + file, "FLOWGATE_INGRESS_HTTP_TLS_CERT=" + file, "FLOWGATE_INGRESS_HTTP_TLS_KEY=" + file}, "check")
+	if code != 1 || out != "" || !strings.Contains(errs, "API_KEYS_FILE: "+file+":1: 1 words") || !strings.Contains(errs, "HTTP_TLS_CERT") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if code, _, errs := try(t, []string{"FLOWGATE_INGRESS_API_KEYS_FILE=" + file + "x"}, "check"); code != 1 || !strings.Contains(errs, "no such file") {
+		t.Errorf("a missing file: exit %d\n%s", code, errs)
+	}
+	if err := os.WriteFile(file, []byte("key acme\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := try(t, []string{"FLOWGATE_INGRESS_API_KEYS_FILE=" + file}, "check"); code != 0 {
+		t.Errorf("a good one: exit %d\n%s", code, errs)
+	}
+}
+
 func TestCheckOnline(t *testing.T) {
 	code, out, errs := try(t, []string{"FLOWGATE_DATA_DIR=" + t.TempDir(), "FLOWGATE_NATS_LISTEN=off"}, "check", "--online")
 	if code != 0 || strings.Contains(out, "[-]") || strings.Count(out, "[+]") < 8 {

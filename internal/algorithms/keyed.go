@@ -136,9 +136,6 @@ func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int
 		if sh.table.Load() != t {
 			return 0, Decision{}, nil, true
 		}
-		if take {
-			k.overflowed.Add(1)
-		}
 		for p.overflow.mu.Lock(); p.overflow.moved; p.overflow.mu.Lock() {
 			// A change has not come to this shard yet.
 			p.overflow.mu.Unlock()
@@ -148,6 +145,9 @@ func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int
 		}
 		rule, d = p.decide(p.overflow.state, now, n, take)
 		p.overflow.mu.Unlock()
+		if take || !d.Allowed { // who only looks, and may pass, comes back to take
+			k.overflowed.Add(1)
+		}
 		return rule, d, p, false
 	}
 	rule, d = p.decide(k.unused[:p.words], now, n, false)

@@ -67,3 +67,15 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// CheckFiles reads the files that the configuration names, as the start does, and joins
+// all that is wrong with them.
+func (c Config) CheckFiles() error {
+	_, err := openAPIKeys(c.APIKeysFile, nil)
+	errs := []error{err}
+	if c.HTTPTLSCert != "" {
+		_, err := loadCertificate(c)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

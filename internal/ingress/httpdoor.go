@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/flowgate/flowgate/internal/descriptors"
 )
 
 // The HTTP door's bounds against clients that are slow or send too much.
@@ -35,6 +37,7 @@ type HTTP struct {
 	listener net.Listener
 	server   *http.Server
 	log      *slog.Logger
+	bodies   atomic.Int64 // of bodyBytes, those taken
 
 	cert      atomic.Pointer[tls.Certificate]
 	certFiles *watchedFiles // nil without TLS
@@ -65,9 +68,9 @@ func NewHTTP(cfg Config, door *NATS) (*HTTP, error) {
 		h.certFiles = &watchedFiles{
 			paths: []string{cfg.HTTPTLSCert, cfg.HTTPTLSKey}, what: "certificate and key of the HTTP ingress", log: h.log,
 			load: func() error {
-				pair, err := tls.LoadX509KeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
+				pair, err := loadCertificate(cfg)
 				if err != nil {
-					return fmt.Errorf("FLOWGATE_INGRESS_HTTP_TLS_CERT, FLOWGATE_INGRESS_HTTP_TLS_KEY: %w", err)
+					return err
 				}
 				h.cert.Store(&pair)
 				return nil
@@ -82,10 +85,24 @@ func NewHTTP(cfg Config, door *NATS) (*HTTP, error) {
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return h.cert.Load(), nil },
 		}
 	}
-	if h.listener, err = net.Listen("tcp", cfg.HTTPListen); err != nil {
+	listener, err := net.Listen("tcp", cfg.HTTPListen)
+	if err != nil {
 		return nil, fmt.Errorf("HTTP ingress address %s (FLOWGATE_INGRESS_HTTP_LISTEN): %w", cfg.HTTPListen, err)
 	}
+	words := descriptors.Crowded
+	if h.certFiles != nil {
+		words = ""
+	}
+	h.listener = descriptors.Bound(listener, descriptors.Share(4), words)
 	return h, nil
+}
+
+func loadCertificate(cfg Config) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
+	if err != nil {
+		err = fmt.Errorf("FLOWGATE_INGRESS_HTTP_TLS_CERT, FLOWGATE_INGRESS_HTTP_TLS_KEY: %w", err)
+	}
+	return pair, err
 }
 
 // Addr is the address that is listened on.
@@ -146,6 +163,11 @@ func (h *HTTP) Run(ctx context.Context) error {
 // ServeHTTP takes one message.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := request{Request: r}
+	defer func() {
+		if q.held > 0 {
+			h.bodies.Add(-q.held)
+		}
+	}()
 	if addr := h.proxies.client(r.RemoteAddr, r.Header["X-Forwarded-For"]); addr.IsValid() {
 		q.id.IP = addr.String()
 	}

@@ -15,8 +15,16 @@ import (
 // messagesPath begins the path of a message: /v1/messages/{tenant}/{topic}.
 const messagesPath = "/v1/messages/"
 
-// firstRead bounds the memory a body gets before any of it is there.
-const firstRead = 64 << 10
+const (
+	// firstRead bounds the memory a body gets before any of it is there.
+	firstRead = 64 << 10
+	// freeRead is a body's for the asking; what is longer shares bodyBytes with all
+	// others that are being read or wait for their answer. Connections cost a client
+	// nothing, so that without a bound some thousand long bodies that never end would
+	// take the process's memory.
+	freeRead  = firstRead / 16
+	bodyBytes = 2 * queueBytes
+)
 
 // request is one on its way to a message.
 type request struct {
@@ -24,6 +32,7 @@ type request struct {
 	tenant string   // once its name was found valid
 	id     Identity // as far as it was found true
 	read   bool     // the body was read
+	held   int64    // of bodyBytes
 }
 
 // unread reports whether so much of the body may be left that it is cheaper to close
@@ -82,8 +91,10 @@ func (h *HTTP) admissible(q *request) (m *nats.Msg, refused *Refusal, status int
 	if q.ContentLength > int64(limit) {
 		return nil, tooLarge(int(q.ContentLength), limit), 0
 	}
-	body, err := q.body(limit)
+	body, err := q.body(limit, h.hold)
 	switch {
+	case errors.Is(err, errNoRoom):
+		return nil, &Refusal{Reason: Overloaded, Text: "too many long bodies are being read", Wait: overloadWait}, 0
 	case errors.Is(err, errBodyTooLarge):
 		return nil, &Refusal{Reason: TooLarge, Text: "the payload is longer than the limit of headers and payload together", Wait: NoRetry}, 0
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -211,18 +222,34 @@ func idempotencyKey(v string) (string, bool) {
 	return "", false
 }
 
-var errBodyTooLarge = errors.New("ingress: the body is over the limit")
+var (
+	errBodyTooLarge = errors.New("ingress: the body is over the limit")
+	errNoRoom       = errors.New("ingress: no room for the body")
+)
+
+// hold takes memory for a body; false if there is none.
+func (h *HTTP) hold(q *request, n int) bool {
+	if h.bodies.Add(int64(n)) > bodyBytes {
+		h.bodies.Add(-int64(n))
+		return false
+	}
+	q.held += int64(n)
+	return true
+}
 
 // body reads the body, but not more than limit and one byte. Its memory grows with
-// what has arrived.
-func (q *request) body(limit int) ([]byte, error) {
+// what has arrived, and hold is asked for it.
+func (q *request) body(limit int, hold func(*request, int) bool) ([]byte, error) {
 	if q.ContentLength == 0 {
 		q.read = true
 		return nil, nil
 	}
-	size := firstRead / 16
+	size := freeRead
 	if q.ContentLength > 0 {
 		size = int(min(q.ContentLength, firstRead))
+	}
+	if size > freeRead && !hold(q, size) {
+		return nil, errNoRoom
 	}
 	b := make([]byte, 0, size)
 	for {
@@ -237,7 +264,11 @@ func (q *request) body(limit int) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case len(b) == cap(b):
-			b = slices.Grow(b, min(len(b), limit+1-len(b)))
+			more := min(len(b), limit+1-len(b))
+			if !hold(q, more) {
+				return nil, errNoRoom
+			}
+			b = slices.Grow(b, more)
 		}
 	}
 }

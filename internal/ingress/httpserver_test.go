@@ -22,6 +22,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/internal/descriptors"
+	"github.com/flowgate/flowgate/internal/units"
 )
 
 // raw is a connection on which a test says what it likes.
@@ -185,6 +188,78 @@ func TestHTTPSlowBodyHoldsNothing(t *testing.T) {
 	}
 	if m := w.stored(4); m.Subject != "flowgate.backlog.acme.slow" || string(m.Data) != "abcd" {
 		t.Errorf("stored %s %q", m.Subject, m.Data)
+	}
+}
+
+// Long bodies share a bounded memory, however many clients begin one and never end it;
+// what is past it is refused at once, short ones are not, and all is given back.
+func TestHTTPBodiesAreBounded(t *testing.T) {
+	w := newWeb(t, func(c *Config, _ *Deps, _ *jetstream.StreamConfig) { c.MaxPayload = units.MiB }).run()
+	const long = 200 << 10
+	begin := func(size string) *raw {
+		c := w.dial(t)
+		c.say("POST /v1/messages/acme/slow HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", size)
+		return c
+	}
+	held := func(want int64) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Second); w.http.bodies.Load() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d bytes are held for bodies, want %d", w.http.bodies.Load(), want)
+			}
+		}
+	}
+	dawdlers := []*raw{}
+	for range 3 {
+		dawdlers = append(dawdlers, begin(fmt.Sprintf("Content-Length: %d", long)))
+	}
+	held(3 * firstRead)
+	full := int64(bodyBytes) - 4*firstRead
+	w.http.bodies.Add(full) // as many more
+	for _, kind := range []string{"Content-Length", "chunked"} {
+		var body io.Reader = strings.NewReader(strings.Repeat("x", long))
+		if kind == "chunked" {
+			body = io.MultiReader(body) // its length does not show
+		}
+		r := w.do("POST", "/v1/messages/acme/t", body)
+		if r.status != 503 || r.Reason != "overloaded" || r.Wait == nil || r.took > time.Second {
+			t.Errorf("%s: %d %s after %v", kind, r.status, r.body, r.took)
+		}
+	}
+	if r := w.post("acme/t", strings.Repeat("x", freeRead)); r.status != 202 {
+		t.Errorf("a short one: %d %s", r.status, r.body)
+	}
+	held(full + 3*firstRead)
+	w.http.bodies.Add(-full)
+	if r := w.post("acme/t", strings.Repeat("x", long)); r.status != 202 {
+		t.Errorf("with room: %d %s", r.status, r.body)
+	}
+	_ = dawdlers[0].Close()
+	dawdlers[1].say("%s", strings.Repeat("x", long))
+	if status, body, _ := dawdlers[1].answer(); status != 202 {
+		t.Errorf("the one that ends: %d %s", status, body)
+	}
+	held(firstRead)
+}
+
+// Connections have a bound: one too many is answered and closed, and a place that
+// becomes free is taken again.
+func TestHTTPConnectionsAreBounded(t *testing.T) {
+	w := newWeb(t)
+	w.http.listener = descriptors.Bound(w.http.listener.(*descriptors.Listener).Listener, 3, descriptors.Crowded)
+	w.run()
+	idle := []*raw{w.dial(t), w.dial(t), w.dial(t)}
+	c := w.dial(t)
+	if status, _, closed := c.answer(); status != 503 || !closed || !c.gone() {
+		t.Errorf("one too many: %d, closed %v", status, closed)
+	}
+	_ = idle[0].Close()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if r := w.post("acme/t", ""); r.status == 202 {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("with a place free: %d", r.status)
+		}
 	}
 }
 

@@ -2,6 +2,9 @@ package ingress
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -20,6 +23,10 @@ type watchedFiles struct {
 	log   *slog.Logger
 
 	seen, loaded []os.FileInfo
+	// unread: what failed last was to read the files, not what they hold. said is that
+	// error.
+	unread bool
+	said   string
 	// stale: what is in force is not what the files hold now.
 	stale atomic.Bool
 }
@@ -68,20 +75,44 @@ func (f *watchedFiles) watch(ctx context.Context) {
 }
 
 // look reads the files if they changed since they were read, and not since the last
-// look: one that is just being written is left to be finished.
+// look: one that is just being written is left to be finished. What could not be read
+// is tried again at each look: that rights were granted or a descriptor became free
+// does not show in the file.
 func (f *watchedFiles) look() {
 	now := f.stat()
 	settled := same(now, f.seen)
 	f.seen = now
-	if !settled || same(now, f.loaded) {
+	again := same(now, f.loaded)
+	if !settled || again && !f.unread {
 		return
 	}
 	f.loaded = now
-	if err := f.load(); err != nil {
-		f.stale.Store(true)
-		f.log.Error("the "+f.what+" changed and cannot be used; the former stay in force", "error", err)
+	err := f.regular(now)
+	if err == nil {
+		err = f.load()
+	}
+	if err == nil {
+		f.unread, f.said = false, ""
+		f.stale.Store(false)
+		f.log.Info("the " + f.what + " were read anew")
 		return
 	}
-	f.stale.Store(false)
-	f.log.Info("the " + f.what + " were read anew")
+	_, f.unread = errors.AsType[*fs.PathError](err)
+	f.stale.Store(true)
+	if again && err.Error() == f.said {
+		return
+	}
+	f.said = err.Error()
+	f.log.Error("the "+f.what+" changed and cannot be used; the former stay in force", "error", err)
+}
+
+// regular refuses what is there and is no file: to open a pipe in its place waits for
+// somebody to write to it, for ever, and nothing would be read nor shut down again.
+func (f *watchedFiles) regular(infos []os.FileInfo) error {
+	for i, info := range infos {
+		if info != nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a regular file", f.paths[i])
+		}
+	}
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/flowgate/flowgate/internal/descriptors"
 )
 
 // check is one condition of readiness.
@@ -25,6 +27,9 @@ type adminServer struct {
 	server   *http.Server
 }
 
+// adminConnections is enough for a few people, a page and who scrapes.
+const adminConnections = 64
+
 // newAdminServer opens the listener, so that a port in use stops the start.
 func newAdminServer(addr string, g *gateway) (*adminServer, error) {
 	l, err := net.Listen("tcp", addr)
@@ -32,7 +37,7 @@ func newAdminServer(addr string, g *gateway) (*adminServer, error) {
 		return nil, fmt.Errorf("admin address %s (FLOWGATE_ADMIN_LISTEN): %w", addr, err)
 	}
 	return &adminServer{
-		listener: l,
+		listener: descriptors.Bound(l, min(adminConnections, descriptors.Share(16)), descriptors.Crowded),
 		server: &http.Server{
 			Handler:           g.adminHandler(),
 			ReadHeaderTimeout: 5 * time.Second,

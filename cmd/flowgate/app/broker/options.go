@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/flowgate/flowgate/internal/descriptors"
 )
 
 // gatewayUser is the gateway's own user in the embedded server; everyone else is
@@ -56,6 +58,9 @@ func (c Config) options() (*server.Options, string, error) {
 	}
 	if opts.MaxPayload == 0 {
 		opts.MaxPayload = int32(c.MaxPayload + headroom)
+	}
+	if opts.MaxConn == 0 {
+		opts.MaxConn = descriptors.Share(2) // a quarter is HTTP's, and the store needs some
 	}
 	// The server sets aside each stream's MaxBytes and refuses a stream that does not
 	// fit into its limit. Left alone, that limit is three quarters of what is free

@@ -10,7 +10,28 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/flowgate/flowgate/internal/descriptors"
 )
+
+// Clients cannot take what the store needs to open its files.
+func TestConnectionsAreBounded(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	opts, _, err := cfg.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opts.MaxConn != descriptors.Share(2) {
+		t.Errorf("%d connections, want %d", opts.MaxConn, descriptors.Share(2))
+	}
+	cfg.ConfigFile = filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(cfg.ConfigFile, []byte("max_connections: 7"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if opts, _, err = cfg.options(); err != nil || opts.MaxConn != 7 {
+		t.Errorf("%d connections, want the file's: %v", opts.MaxConn, err)
+	}
+}
 
 func TestConfigurationFile(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "nats.conf")
