@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -70,7 +71,7 @@ func baseURL(addr string) (string, error) {
 		return strings.TrimSuffix(u.String(), "/"), nil
 	}
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || port == "" {
+	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 || strings.ContainsAny(host, "/ %?#@") {
 		return "", fmt.Errorf("%q is not an address like 127.0.0.1:8081, or a URL", addr)
 	}
 	if port == "0" {
@@ -114,23 +115,45 @@ func (a *adminClient) do(ctx context.Context, method, path string, in, out any) 
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return fmt.Errorf("no gateway answers at %s; start it, or name its admin address with --addr or FLOWGATE_ADMIN_LISTEN", a.base)
 		}
-		return fmt.Errorf("ask the gateway at %s: %w", a.base, err)
+		if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
+			return fmt.Errorf("ask the gateway at %s: %w", a.base, err)
+		}
+		return a.unanswered(method, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return fmt.Errorf("the answer of %s: %w", a.base, err)
+		return a.unanswered(method, err)
 	}
 	if answer.StatusCode >= 300 {
 		return a.refused(answer, text)
 	}
-	if out == nil {
+	switch {
+	case out == nil && answer.StatusCode != http.StatusNoContent:
+		return a.other(answer.Status)
+	case out == nil:
 		return nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("%s does not answer as a gateway's admin address does: %w", a.base, err)
+		return a.other(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
+}
+
+// other says that something else than a gateway answers.
+func (a *adminClient) other(why string) error {
+	return fmt.Errorf("%s does not answer as a gateway's admin address does: %s", a.base, why)
+}
+
+// unanswered says what is known of a request that was sent and has no answer.
+func (a *adminClient) unanswered(method string, err error) error {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		err = fmt.Errorf("no answer within %s", a.http.Timeout)
+	}
+	if method != http.MethodGet {
+		return fmt.Errorf("ask the gateway at %s: %w; the change may be made all the same: `flowgate limits list` shows it", a.base, err)
+	}
+	return fmt.Errorf("ask the gateway at %s: %w", a.base, err)
 }
 
 // refused makes an error of an answer that is none.

@@ -31,6 +31,10 @@ none of his own; names stand before globs like 'free-*'. An API key stands as th
 "flowgate limits fingerprint" makes of it.
 `
 
+const dashHelp = `
+What begins with a dash and is no option comes after --: flowgate limits delete user -- -bob
+`
+
 const addrHelp = `  --addr=<address>  the gateway's admin address, host:port or a URL; FLOWGATE_ADMIN_LISTEN otherwise
 
 Its token, if it has one, comes from FLOWGATE_ADMIN_TOKEN or FLOWGATE_ADMIN_TOKEN_FILE.
@@ -53,12 +57,12 @@ func limitsCommands() []command {
 
   --reason=<text>   why, for those who read the list later
   --author=<name>   who; $USER otherwise
-` + addrHelp + scopesHelp,
+` + addrHelp + scopesHelp + dashHelp,
 		},
 		{
 			name: "limits delete", args: "<scope> [<key>] [options]", run: cli.limitsDelete,
 			meaning: "delete a limit that was set; the environment's holds again",
-			more:    addrHelp + scopesHelp,
+			more:    addrHelp + scopesHelp + dashHelp,
 		},
 		{
 			name: "limits apply", args: "-f <file> [options]", run: cli.limitsApply,
@@ -83,6 +87,9 @@ func parseAll(f *flag.FlagSet, args []string) (words []string, err error) {
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 			return nil, err
 		} else if err != nil {
+			if len(words) > 0 && strings.HasPrefix(err.Error(), "flag provided but not defined") { // it may be a key
+				err = fmt.Errorf("%w; what is no option comes after --", err)
+			}
 			return nil, usageError{err}
 		}
 		rest := f.Args()
@@ -151,6 +158,9 @@ func (c cli) limitsList(ctx context.Context, f *flag.FlagSet, args []string) err
 	if err := gateway.do(ctx, http.MethodGet, "/api/v1/limits", nil, &list); err != nil {
 		return err
 	}
+	if list.Limits == nil {
+		return gateway.other(`it tells no "limits"`)
+	}
 	list.Limits = slices.DeleteFunc(list.Limits, func(l app.ListedLimit) bool { return *scope != "" && string(l.Scope) != *scope })
 	if *asJSON {
 		e := json.NewEncoder(c.stdout)
@@ -168,6 +178,9 @@ func (c cli) limitsList(ctx context.Context, f *flag.FlagSet, args []string) err
 			since = l.At.UTC().Format(time.RFC3339)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Scope, plain(l.Key), l.Limit, source, cmp.Or(l.Author, "-"), cmp.Or(l.Reason, "-"), cmp.Or(since, "-"))
+	}
+	if list.Stale != "" {
+		fmt.Fprintf(c.stderr, "the live limits may not be those of the bucket: %s\n", list.Stale)
 	}
 	for _, b := range list.Broken {
 		kept := ""

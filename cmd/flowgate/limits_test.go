@@ -206,6 +206,10 @@ func TestLimitsWrongUsage(t *testing.T) {
 		{"limits list --scope=x", 2, "", `there is no scope "x"`},
 		{"limits list --addr=x", 2, "", `--addr: "x" is not an address`},
 		{"limits list --addr=:0", 2, "", "port 0"},
+		{"limits list --addr=127.0.0.1:99999", 2, "", "is not an address like 127.0.0.1:8081, or a URL"},
+		{"limits list --addr=127.0.0.1:8081/", 2, "", "is not an address like 127.0.0.1:8081, or a URL"},
+		{"limits list --addr=a/b:8081", 2, "", "is not an address like 127.0.0.1:8081, or a URL"},
+		{"limits set user -bob token-bucket:1/s", 2, "", "flag provided but not defined: -bob; what is no option comes after --"},
 		{"limits list --addr=http://u:geheim@h", 2, "", "the token comes from FLOWGATE_ADMIN_TOKEN"},
 		{"limits set", 2, "", "usage: flowgate limits set"},
 		{"limits set tenant token-bucket:1/s", 2, "", "the key is missing; '*' is the rule for every tenant"},
@@ -245,16 +249,44 @@ func TestLimitsAtAnotherServer(t *testing.T) {
 		answer http.HandlerFunc
 		says   string
 	}{
-		"a page":      {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "does not answer as a gateway's admin address does"},
-		"not found":   {http.NotFound, "404 Not Found; is it a gateway's admin address?"},
-		"a redirect":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, "302 Found; is it"},
-		"a bad proxy": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, "502 Bad Gateway; is it"},
+		"a page":            {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "does not answer as a gateway's admin address does"},
+		"not found":         {http.NotFound, "404 Not Found; is it a gateway's admin address?"},
+		"a redirect":        {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, "302 Found; is it"},
+		"a JSON of its own": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"status":"ok"}`)) }, "does not answer as a gateway's admin address does"},
+		"a bad proxy":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, "502 Bad Gateway; is it"},
 	} {
 		s := httptest.NewServer(c.answer)
-		code, out, errs := asked(t, nil, "", "limits", "list", "--addr", s.URL+"/")
+		for _, command := range []string{"list", "delete tenant acme", "set tenant acme token-bucket:1/s", "apply -f -"} {
+			code, out, errs := asked(t, nil, "[]", append(strings.Fields("limits "+command), "--addr", s.URL+"/")...)
+			if code != 1 || out != "" || !strings.Contains(errs, c.says) {
+				t.Errorf("%s at %s: exit %d %s%s", command, name, code, out, errs)
+			}
+		}
 		s.Close()
-		if code != 1 || out != "" || !strings.Contains(errs, c.says) {
-			t.Errorf("%s: exit %d %s%s", name, code, out, errs)
+	}
+}
+
+// What was in the bucket and was no limit goes too, and is named.
+func TestApplySaysWhatItCleared(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"added":[],"changed":[],"removed":[],"unchanged":[],"cleared":["tenant.broken"]}`))
+	}))
+	defer s.Close()
+	code, out, errs := asked(t, nil, "[]", "limits", "apply", "-f", "-", "--addr", s.URL)
+	if want := "cleared  tenant.broken    it was no limit\n0 added, 0 changed, 0 removed, 0 unchanged\n"; code != 0 || out != want {
+		t.Errorf("exit %d %q %s", code, out, errs)
+	}
+}
+
+// A change that has no answer may be made all the same.
+func TestAChangeWithoutAnAnswer(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer s.Close()
+	const says = "the change may be made all the same: `flowgate limits list` shows it"
+	for command, want := range map[string]bool{"list": false, "delete tenant acme": true, "set tenant acme token-bucket:1/s": true, "apply -f -": true} {
+		code, out, errs := asked(t, nil, "[]", append(strings.Fields("limits "+command), "--addr", s.URL)...)
+		if code != 1 || out != "" || strings.Contains(errs, says) != want {
+			t.Errorf("%s: exit %d %s%s", command, code, out, errs)
 		}
 	}
 }

@@ -41,6 +41,9 @@ func (c cli) limitsApply(ctx context.Context, f *flag.FlagSet, args []string) er
 	if err := gateway.do(ctx, http.MethodPut, "/api/v1/limits", set, &changes); err != nil {
 		return err
 	}
+	if changes.Added == nil {
+		return gateway.other(`it tells no "added"`)
+	}
 	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	for _, group := range []struct {
 		word string
@@ -49,6 +52,9 @@ func (c cli) limitsApply(ctx context.Context, f *flag.FlagSet, args []string) er
 		for _, e := range group.list {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", group.word, e.Scope, plain(e.Key), e.Rules)
 		}
+	}
+	for _, name := range changes.Cleared {
+		fmt.Fprintf(t, "cleared\t%s\t\tit was no limit\n", plain(name))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -78,19 +84,15 @@ func (c cli) readLimits(file, author string) (set app.LimitSet, err error) {
 	var whole struct {
 		Limits *[]line           `json:"limits"`
 		Broken []json.RawMessage `json:"broken"`
+		Stale  string            `json:"stale"`
 		Keys   map[string]int    `json:"keys"`
 	}
 	var into any = &whole
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
 		into = &whole.Limits
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := app.ReadJSON(text, into); err != nil {
 		return set, fmt.Errorf("%s is not what `flowgate limits list --json` prints, or an array of limits: %w", name, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return set, fmt.Errorf("%s: something follows the JSON", name)
 	}
 	// An empty object must not delete everything.
 	if whole.Limits == nil {

@@ -145,7 +145,9 @@ func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int
 		}
 		rule, d = p.decide(p.overflow.state, now, n, take)
 		p.overflow.mu.Unlock()
-		if take || !d.Allowed { // who only looks, and may pass, comes back to take
+		// Who only takes what passes has looked before: a look that refuses is the end of
+		// a request, one that does not is followed by another decision.
+		if take || !d.Allowed {
 			k.overflowed.Add(1)
 		}
 		return rule, d, p, false
@@ -260,7 +262,8 @@ func (p *plan) each(s []uint64, now int64, yield func(Rule, Decision)) {
 func (k *Keyed) Len() int { return int(k.keys.Load()) }
 
 // Overflowed is how many requests were decided by a shared overflow state because
-// there was no room for their key.
+// there was no room for their key: those that took from it, and those that it refused,
+// at a Peek too.
 func (k *Keyed) Overflowed() uint64 { return k.overflowed.Load() }
 
 // sweepEvery is the least time between two looks for room in a shard.

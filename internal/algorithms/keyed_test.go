@@ -286,6 +286,13 @@ func TestKeyedIsBounded(t *testing.T) {
 	if k.Len() != 3 || k.Overflowed() != 40 {
 		t.Errorf("%d keys and %d decided by the overflow, want 3 and 40", k.Len(), k.Overflowed())
 	}
+	// Whoever looks first and takes only what passes is counted once.
+	if d, _, _ := k.Peek("x0", 0, 1); d.Allowed || k.Overflowed() != 41 {
+		t.Errorf("a look that refuses: %+v, %d decided by the overflow, want 41", d, k.Overflowed())
+	}
+	if d, _, _ := k.Peek("x0", 1e9, 1); !d.Allowed || k.Overflowed() != 41 {
+		t.Errorf("a look that does not: %+v, %d decided by the overflow, want 41", d, k.Overflowed())
+	}
 	for key, want := range map[string]uint64{"x0": 0, "one that never came": 0, "named": 2, "a": 0} {
 		var stands Decision
 		k.Each(key, 0, func(_ Rule, d Decision) { stands = d })

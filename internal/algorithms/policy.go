@@ -14,7 +14,8 @@ type Policy struct {
 	Globs   []Glob
 }
 
-// Glob is rules for the keys that match a pattern (path.Match).
+// Glob is rules for the keys that match a pattern: path.Match's, but that a slash is a
+// character like any other.
 type Glob struct {
 	Pattern string
 	Rules   Rules
@@ -121,7 +122,7 @@ func (c *policy) of(key string) int {
 		return n
 	}
 	for _, g := range c.globs {
-		if ok, _ := path.Match(g.pattern, key); ok {
+		if matchGlob(g.pattern, key) {
 			return g.plan
 		}
 	}

@@ -4,19 +4,17 @@
 // store, the database and the gateway's own keep the rest.
 package descriptors
 
-import "syscall"
-
 // most is where a share ends though the process may have more: memory is the bound
 // then.
 const most = 1 << 16
 
 // Share is one of parts of the files and connections that may be open.
 func Share(parts int) int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+	limit, ok := allowed()
+	if !ok {
 		return most
 	}
-	return share(limit.Cur, parts)
+	return share(limit, parts)
 }
 
 func share(limit uint64, parts int) int {

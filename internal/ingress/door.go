@@ -24,10 +24,11 @@ type Quota struct {
 	Scope string // "tenant"
 	Limit string // the rule's text
 	// Capacity is the most that passes at once, and Window the time in which so
-	// much comes back.
+	// much comes back; the largest duration if it never does.
 	Capacity uint64
 	Window   time.Duration
-	// Remaining would pass now; Reset is the time until all of Capacity would.
+	// Remaining would pass now; Reset is the time until all of Capacity would, below 0
+	// if that does not happen.
 	Remaining uint64
 	Reset     time.Duration
 }

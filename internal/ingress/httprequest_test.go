@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -101,6 +102,16 @@ func TestQuotaFields(t *testing.T) {
 		t.Error(got)
 	}
 	if got := h[limitField][0]; got != `"api_key";r=999999999999999;t=9223372037` {
+		t.Error(got)
+	}
+	// Of 0/s nothing comes back, at no time.
+	quotaFields(h, []Quota{
+		{Scope: "tenant", Capacity: 3, Window: 1<<63 - 1, Reset: -1}, {Scope: "tenant", Window: 24 * time.Hour}, {Scope: "user", Capacity: 3, Window: time.Second, Remaining: 3},
+	})
+	if got := h[policyField][0]; got != `"tenant";q=3, "tenant-2";q=0;w=86400, "user";q=3;w=1` {
+		t.Error(got)
+	}
+	if got := h[limitField][0]; got != `"tenant";r=0, "tenant-2";r=0, "user";r=3;t=0` {
 		t.Error(got)
 	}
 }

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -36,9 +37,15 @@ func quotaFields(h http.Header, quotas []Quota) {
 		}
 		policy, limit = appendPolicyName(policy, q.Scope, nth), appendPolicyName(limit, q.Scope, nth)
 		policy = appendParameter(policy, ";q=", q.Capacity)
-		policy = appendParameter(policy, ";w=", max(1, wholeSeconds(q.Window)))
+		// Both times are optional, and a limit of which nothing comes back has none: t=0
+		// would call its client back at once.
+		if q.Window < math.MaxInt64 {
+			policy = appendParameter(policy, ";w=", max(1, wholeSeconds(q.Window)))
+		}
 		limit = appendParameter(limit, ";r=", q.Remaining)
-		limit = appendParameter(limit, ";t=", wholeSeconds(q.Reset))
+		if q.Reset >= 0 && q.Capacity > 0 {
+			limit = appendParameter(limit, ";t=", wholeSeconds(q.Reset))
+		}
 	}
 	h[policyField] = []string{string(policy)}
 	h[limitField] = []string{string(limit)}

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // ErrNoEntry says that a limit to be deleted is not there.
@@ -26,6 +30,8 @@ type Changes struct {
 	Changed   []Entry `json:"changed"`
 	Removed   []Entry `json:"removed"`
 	Unchanged []Entry `json:"unchanged"`
+	// Cleared is what was removed from the bucket and was no limit, by its names there.
+	Cleared []string `json:"cleared"`
 }
 
 // Set stores an entry and returns it as stored, once it is in force. If ctx ends
@@ -36,11 +42,17 @@ func (l *Live) Set(ctx context.Context, e Entry) (Entry, error) {
 	}
 	l.changing.RLock()
 	defer l.changing.RUnlock()
+	if err := l.room(e); err != nil {
+		return e, &InvalidError{err}
+	}
 	e, err := l.put(ctx, e)
 	if err != nil {
 		return e, err
 	}
-	return e, l.await(ctx, &l.applied, e.Revision)
+	if err := l.catchUp(ctx, &l.applied); err != nil {
+		return e, fmt.Errorf("the limit is stored, and not known to be in force: %w", err)
+	}
+	return e, nil
 }
 
 // Delete removes an entry and returns once it is no longer in force; ErrNoEntry if
@@ -52,7 +64,7 @@ func (l *Live) Delete(ctx context.Context, s Scope, key string) error {
 	l.changing.RLock()
 	defer l.changing.RUnlock()
 	// What others wrote just now counts.
-	if err := l.catchUp(ctx); err != nil {
+	if err := l.catchUp(ctx, &l.seen); err != nil {
 		return err
 	}
 	k := bucketKey(s, key)
@@ -60,9 +72,12 @@ func (l *Live) Delete(ctx context.Context, s Scope, key string) error {
 		return fmt.Errorf("%w for %s %s", ErrNoEntry, s, key)
 	}
 	if err := l.bucket.Delete(ctx, k); err != nil {
-		return fmt.Errorf("delete from the bucket %s: %w", l.bucket.Bucket(), err)
+		return l.unwritten(ctx, "delete from", err)
 	}
-	return l.catchUp(ctx)
+	if err := l.catchUp(ctx, &l.applied); err != nil {
+		return fmt.Errorf("the limit is deleted, and may be in force still: %w", err)
+	}
+	return nil
 }
 
 // Replace makes the set exactly these entries, broken ones of the bucket removed
@@ -76,7 +91,7 @@ func (l *Live) Replace(ctx context.Context, entries []Entry) (Changes, error) {
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	if err := l.catchUp(ctx); err != nil {
+	if err := l.catchUp(ctx, &l.seen); err != nil {
 		return Changes{}, err
 	}
 	c, puts, deletes := l.compare(want)
@@ -85,15 +100,14 @@ func (l *Live) Replace(ctx context.Context, entries []Entry) (Changes, error) {
 	if err := l.write(ctx, puts, deletes); err != nil {
 		return Changes{}, fmt.Errorf("not all of the set was stored; apply it again: %w", err)
 	}
-	info, err := l.info(ctx)
-	if err != nil {
-		return c, err
-	}
-	if err := l.await(ctx, &l.seen, info.State.LastSeq); err != nil {
+	if err := l.catchUp(ctx, &l.seen); err != nil {
 		return c, err
 	}
 	l.hold(false)
-	return c, l.await(ctx, &l.applied, info.State.LastSeq)
+	if err := l.catchUp(ctx, &l.applied); err != nil {
+		return c, fmt.Errorf("the set is stored, and not known to be in force: %w", err)
+	}
+	return c, nil
 }
 
 // ValidateSet joins all that is wrong with entries that are to be the whole set.
@@ -105,6 +119,7 @@ func ValidateSet(entries []Entry) error {
 // unique keys valid entries, or joins all that is wrong with them.
 func unique(entries []Entry) (map[string]Entry, error) {
 	want := make(map[string]Entry, len(entries))
+	counts := map[Scope]int{}
 	var errs []error
 	for i, e := range entries {
 		name := fmt.Sprintf("entry %d", i+1)
@@ -116,10 +131,16 @@ func unique(entries []Entry) (map[string]Entry, error) {
 			continue
 		}
 		k := bucketKey(e.Scope, e.Key)
+		counts[e.Scope]++
 		if _, twice := want[k]; twice {
 			errs = append(errs, fmt.Errorf("%s: stands twice", name))
 		}
 		want[k] = e
+	}
+	for _, s := range Scopes() {
+		if err := validateCount(s, counts[s]); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return want, errors.Join(errs...)
 }
@@ -133,6 +154,8 @@ func (l *Live) compare(want map[string]Entry) (c Changes, puts []Entry, deletes 
 			deletes = append(deletes, k)
 			if s.good {
 				c.Removed = append(c.Removed, s.entry)
+			} else {
+				c.Cleared = append(c.Cleared, shownKey(k))
 			}
 		}
 	}
@@ -148,6 +171,9 @@ func (l *Live) compare(want map[string]Entry) (c Changes, puts []Entry, deletes 
 			c.Added = append(c.Added, e)
 		}
 		puts = append(puts, e)
+	}
+	if slices.Sort(c.Cleared); c.Cleared == nil {
+		c.Cleared = []string{}
 	}
 	for _, list := range []*[]Entry{&c.Added, &c.Changed, &c.Removed, &c.Unchanged} {
 		if *list = sorted(*list); *list == nil {
@@ -184,7 +210,7 @@ func (l *Live) write(ctx context.Context, puts []Entry, deletes []string) error 
 	for _, k := range deletes {
 		tasks <- func() error {
 			if err := l.bucket.Delete(ctx, k); err != nil {
-				return fmt.Errorf("delete from the bucket %s: %w", l.bucket.Bucket(), err)
+				return l.unwritten(ctx, "delete from", err)
 			}
 			return nil
 		}
@@ -217,9 +243,52 @@ func (l *Live) put(ctx context.Context, e Entry) (Entry, error) {
 		return e, fmt.Errorf("write the limit of %s %s: %w", e.Scope, e.Key, err)
 	}
 	if e.Revision, err = l.bucket.Put(ctx, bucketKey(e.Scope, e.Key), text); err != nil {
-		return e, fmt.Errorf("write to the bucket %s: %w", l.bucket.Bucket(), err)
+		return e, l.unwritten(ctx, "write to", err)
 	}
 	return e, nil
+}
+
+// unwritten says what became of a write that failed.
+func (l *Live) unwritten(ctx context.Context, what string, err error) error {
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // or it has no leader
+		if _, why := l.info(ctx); errors.Is(why, errBucketGone) {
+			return why
+		}
+	}
+	switch {
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		return errAway
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, nats.ErrDisconnected):
+		return fmt.Errorf("%s the bucket %s: it may be done all the same and take effect later: %w", what, l.bucket.Bucket(), err)
+	}
+	return fmt.Errorf("%s the bucket %s: %w", what, l.bucket.Bucket(), err)
+}
+
+// maxEntries is the most limits of a scope: their numbers, with those of the
+// environment, have to fit into 16 bits.
+const maxEntries = 60_000
+
+// room says whether an entry may be added to those of its scope.
+func (l *Live) room(e Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, there := l.slots[bucketKey(e.Scope, e.Key)]; there {
+		return nil
+	}
+	n := 0
+	for _, s := range l.slots {
+		if s.good && s.entry.Scope == e.Scope {
+			n++
+		}
+	}
+	return validateCount(e.Scope, n+1)
+}
+
+func validateCount(s Scope, n int) error {
+	if n > maxEntries {
+		return fmt.Errorf("%d limits of the scope %s are too many; the most is %d. A glob like free-* stands for many names", n, s, maxEntries)
+	}
+	return nil
 }
 
 func (l *Live) has(k string) bool {
@@ -229,29 +298,46 @@ func (l *Live) has(k string) bool {
 	return ok
 }
 
-// catchUp waits until all that the bucket holds now is in force. A delete does not
-// tell its revision.
-func (l *Live) catchUp(ctx context.Context) error {
-	info, err := l.info(ctx)
-	if err != nil {
-		return err
+// catchUp waits until all that the bucket holds now is reached: seen or applied. A
+// delete does not tell its revision; and a revision says nothing if the bucket is
+// another than the one that is followed, which is then read at once.
+func (l *Live) catchUp(ctx context.Context, reached *uint64) error {
+	for {
+		info, err := l.info(ctx)
+		if err != nil {
+			return err
+		}
+		if same, err := l.await(ctx, reached, info); same || err != nil {
+			return err
+		}
 	}
-	return l.await(ctx, &l.applied, info.State.LastSeq)
 }
 
-// await returns once a revision is reached: seen or applied.
-func (l *Live) await(ctx context.Context, reached *uint64, revision uint64) error {
-	for {
+// await returns once the bucket's last revision of that moment is reached; same is
+// false if another bucket is being read instead.
+func (l *Live) await(ctx context.Context, reached *uint64, info *jetstream.StreamInfo) (same bool, err error) {
+	for same = true; same; {
 		l.mu.Lock()
-		done, news := *reached >= revision, l.news
+		same = info.Created.Equal(l.created)
+		done, news := same && *reached >= info.State.LastSeq, l.news
+		if reached == &l.applied && same && !done && l.refused >= info.State.LastSeq {
+			err = l.fault
+		}
 		l.mu.Unlock()
-		if done {
-			return nil
+		if done || err != nil {
+			return true, err
+		}
+		if !same {
+			select {
+			case l.another <- struct{}{}:
+			default:
+			}
 		}
 		select {
 		case <-news:
 		case <-ctx.Done():
-			return fmt.Errorf("the bucket %s was not heard of in time; a change may be stored and take effect later: %w", l.bucket.Bucket(), context.Cause(ctx))
+			return same, fmt.Errorf("the bucket %s was not heard of in time; a change may be stored and take effect later: %w", l.bucket.Bucket(), context.Cause(ctx))
 		}
 	}
+	return false, nil
 }

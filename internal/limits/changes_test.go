@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ func TestReplaceMakesTheSetExactlyThis(t *testing.T) {
 		}
 		f.holds("tenant/changes=token-bucket:2/s tenant/stays=token-bucket:1/s ip/192.0.2.7=token-bucket:3/s")
 		if text(c.Added) != "ip/192.0.2.7=token-bucket:3/s" || text(c.Changed) != "tenant/changes=token-bucket:2/s" ||
-			text(c.Removed) != "tenant/goes=token-bucket:1/s" || text(c.Unchanged) != "tenant/stays=token-bucket:1/s" {
+			text(c.Removed) != "tenant/goes=token-bucket:1/s" || strings.Join(c.Cleared, " ") != "tenant.broken x" || text(c.Unchanged) != "tenant/stays=token-bucket:1/s" {
 			t.Errorf("%+v", c)
 		}
 		if b := f.Broken(); len(b) != 0 {
@@ -145,5 +146,63 @@ func TestAChangeThatIsNotHeardOf(t *testing.T) {
 		f.hold(false)
 		synctest.Wait()
 		f.holds("tenant/acme=token-bucket:2/s")
+	})
+}
+
+// What the gateway cannot put in force is not said to be so, and can be taken back.
+func TestAChangeThatCannotBeInForce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := follow(t, bubble.Server(t))
+		f.set(Tenant, "acme", "token-bucket:1/s")
+		f.table.refuse(errors.New("too many"))
+		const says = "not known to be in force: too many"
+		if _, err := f.Set(t.Context(), entry(t, Tenant, "globex", "token-bucket:2/s")); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("set: %v", err)
+		}
+		if err := f.Delete(t.Context(), Tenant, "acme"); err == nil || !strings.Contains(err.Error(), "may be in force still: too many") {
+			t.Errorf("delete: %v", err)
+		}
+		if _, err := f.Replace(t.Context(), []Entry{entry(t, Tenant, "initech", "token-bucket:2/s")}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("replace: %v", err)
+		}
+		f.holds("tenant/acme=token-bucket:1/s")
+		if err := f.Stale(); err == nil || err.Error() != "too many" {
+			t.Errorf("stale: %v", err)
+		}
+		f.table.refuse(nil)
+		f.set(Tenant, "globex", "token-bucket:3/s")
+		f.holds("tenant/globex=token-bucket:3/s tenant/initech=token-bucket:2/s")
+		if err := f.Stale(); err != nil {
+			t.Errorf("stale: %v", err)
+		}
+	})
+}
+
+// More limits than can be numbered are refused before they are stored.
+func TestTooManyLimits(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := follow(t, bubble.Server(t))
+		many := make([]Entry, maxEntries+1)
+		for i := range many {
+			many[i] = entry(t, User, fmt.Sprint(i), "token-bucket:1/s")
+		}
+		const says = "60001 limits of the scope user are too many"
+		invalid := func(err error) bool {
+			_, ok := errors.AsType[*InvalidError](err)
+			return ok && strings.Contains(err.Error(), says)
+		}
+		if _, err := f.Replace(t.Context(), many); !invalid(err) {
+			t.Errorf("replace: %v", err)
+		}
+		f.mu.Lock()
+		for _, e := range many[1:] {
+			f.slots[bucketKey(User, e.Key)] = slot{entry: e, good: true}
+		}
+		f.mu.Unlock()
+		if _, err := f.Set(t.Context(), many[0]); !invalid(err) {
+			t.Errorf("set: %v", err)
+		}
+		f.set(User, "7", "token-bucket:2/s")
+		f.set(Tenant, "acme", "token-bucket:2/s")
 	})
 }

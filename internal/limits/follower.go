@@ -23,6 +23,7 @@ const (
 var (
 	errWatcherLost = errors.New("the broker stopped telling of changes")
 	errBucketGone  = errors.New("the bucket of the live limits is gone")
+	errAway        = errors.New("NATS cannot be reached; the limits in force stay")
 	errReconnected = errors.New("the connection was lost meanwhile")
 )
 
@@ -89,6 +90,9 @@ func (l *Live) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: %s; start the gateway again, which makes it anew", errBucketGone, l.bucket.Bucket())
 	}
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return nil, errAway
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the bucket %s: %w", l.bucket.Bucket(), err)
 	}
@@ -137,6 +141,8 @@ func (l *Live) follow(ctx context.Context, reconnected <-chan nats.Status, begun
 			l.publish()
 		case <-reconnected:
 			return nil
+		case <-l.another:
+			return nil
 		case <-audit.C:
 			info, err := l.info(ctx)
 			if errors.Is(err, errBucketGone) {
@@ -169,6 +175,9 @@ func (l *Live) replace(info *jetstream.StreamInfo, all []jetstream.KeyValueEntry
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was := l.slots
+	if !info.Created.Equal(l.created) { // its revisions are others
+		l.applied, l.refused = 0, 0
+	}
 	l.slots = make(map[string]slot, len(all))
 	// The last revision may have been one that was purged, and is never heard of.
 	l.created, l.seen = info.Created, info.State.LastSeq
@@ -196,7 +205,7 @@ func (l *Live) see(e jetstream.KeyValueEntry, was slot) {
 	if err != nil {
 		now.fault = err.Error()
 		if was.revision != e.Revision() {
-			l.log.Warn("an entry of the live limits is not used; the last good one of its key stays",
+			l.log.Warn("an entry of the live limits is not used",
 				"bucket", l.bucket.Bucket(), "name", shownKey(e.Key()), "revision", e.Revision(), "kept", was.good, "error", err)
 		}
 	} else {

@@ -67,7 +67,8 @@ func TestTheBrokerComesBack(t *testing.T) {
 		b := &broker{t: t, dir: t.TempDir()}
 		t.Cleanup(b.stop)
 		b.start()
-		nc, err := nats.Connect("", nats.InProcessServer(b), nats.MaxReconnects(-1), nats.ReconnectWait(2*time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect("", nats.InProcessServer(b), nats.MaxReconnects(-1), nats.ReconnectWait(2*time.Second),
+			nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,6 +84,14 @@ func TestTheBrokerComesBack(t *testing.T) {
 			b.stop()
 			time.Sleep(time.Minute)
 			f.holds("tenant/acme=token-bucket:1/s tenant/goes=token-bucket:1/s")
+			for name, err := range map[string]error{
+				"set":    func() error { _, err := f.Set(t.Context(), entry(t, Tenant, "acme", "token-bucket:9/s")); return err }(),
+				"delete": f.Delete(t.Context(), Tenant, "acme"),
+			} {
+				if err == nil || !strings.Contains(err.Error(), "NATS cannot be reached") {
+					t.Errorf("%s without a broker: %v", name, err)
+				}
+			}
 
 			_, other := connect(t, b.start())
 			bucket, err := other.KeyValue(t.Context(), "LIMITS")
@@ -141,11 +150,14 @@ func TestTheBucketIsMadeAnew(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				f.holds("tenant/acme=token-bucket:2/s tenant/goes=token-bucket:1/s")
+				if err := f.Stale(); err == nil || !strings.Contains(err.Error(), "is gone") {
+					t.Errorf("stale: %v", err)
+				}
 				if n := strings.Count(f.log.String(), "cannot be followed"); n != 1 {
 					t.Errorf("said %d times:\n%s", n, f.log)
 				}
-				if _, err := f.Set(t.Context(), entry(t, Tenant, "acme", "token-bucket:1/s")); err == nil {
-					t.Error("a limit was set without a bucket")
+				if _, err := f.Set(t.Context(), entry(t, Tenant, "acme", "token-bucket:1/s")); err == nil || !strings.Contains(err.Error(), "is gone: LIMITS; start the gateway again") {
+					t.Errorf("a limit was set without a bucket: %v", err)
 				}
 				if err := f.Delete(t.Context(), Tenant, "acme"); err == nil || !strings.Contains(err.Error(), "is gone: LIMITS; start the gateway again") {
 					t.Errorf("without a bucket: %v", err)
@@ -158,6 +170,9 @@ func TestTheBucketIsMadeAnew(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				f.holds("tenant/acme=token-bucket:3/s")
+				if err := f.Stale(); err != nil {
+					t.Errorf("stale: %v", err)
+				}
 				f.set(Tenant, "globex", "token-bucket:4/s")
 				f.holds("tenant/acme=token-bucket:3/s tenant/globex=token-bucket:4/s")
 			})
@@ -181,6 +196,45 @@ func TestTheBucketIsReplacedUnderTheWatcher(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.holds("tenant/acme=token-bucket:3/s")
 	})
+}
+
+// A change right after that is in force all the same when it returns, whatever the
+// revisions of the bucket before were.
+func TestAChangeInABucketMadeAnew(t *testing.T) {
+	change := func(f *followed) error {
+		_, err := f.Set(f.t.Context(), entry(f.t, Tenant, "acme", "token-bucket:7/s"))
+		return err
+	}
+	for name, c := range map[string]struct {
+		change func(*followed) error
+		want   string
+	}{
+		"set":              {change, "tenant/acme=token-bucket:7/s tenant/stays=token-bucket:3/s"},
+		"delete":           {func(f *followed) error { return f.Delete(f.t.Context(), Tenant, "stays") }, ""},
+		"replace":          {func(f *followed) error { _, err := f.Replace(f.t.Context(), nil); return err }, ""},
+		"set, then delete": {func(f *followed) error { return errors.Join(change(f), f.Delete(f.t.Context(), Tenant, "acme")) }, "tenant/stays=token-bucket:3/s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				f := follow(t, bubble.Server(t))
+				for range 5 {
+					f.set(Tenant, "acme", "token-bucket:1/s")
+				}
+				if err := f.js.DeleteKeyValue(t.Context(), "LIMITS"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Millisecond) // no two buckets are made at the same instant
+				if _, err := f.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "LIMITS"}); err != nil {
+					t.Fatal(err)
+				}
+				f.foreign(bucketKey(Tenant, "stays"), `{"scope":"tenant","key":"stays","limit":"token-bucket:3/s"}`)
+				if err := c.change(f); err != nil {
+					t.Error(err)
+				}
+				f.holds(c.want)
+			})
+		})
+	}
 }
 
 // Housekeeping in the bucket is no change, and hides none.

@@ -11,6 +11,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -34,8 +35,9 @@ type LiveDeps struct {
 	// Connection is the one that Bucket uses.
 	Connection Connection
 	// Apply gets all entries in force, sorted, at every change; it is never called
-	// twice at the same time, and the slice is its own.
-	Apply func(entries []Entry)
+	// twice at the same time, and the slice is its own. If it fails, those before stay
+	// in force.
+	Apply func(entries []Entry) error
 	// Now is the time of day.
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -45,12 +47,13 @@ type LiveDeps struct {
 type Live struct {
 	bucket     jetstream.KeyValue
 	connection Connection
-	apply      func([]Entry)
+	apply      func([]Entry) error
 	now        func() time.Time
 	log        *slog.Logger
 
 	changing sync.RWMutex  // a change of the set as a whole excludes all others
 	released chan struct{} // something held back may be applied
+	another  chan struct{} // the bucket is not the one that was read
 
 	mu      sync.Mutex
 	slots   map[string]slot // by the bucket's key
@@ -58,6 +61,9 @@ type Live struct {
 	seen    uint64          // up to which revision slots holds it
 	applied uint64          // up to which revision it is in force
 	inForce []Entry
+	refused uint64        // up to which revision it could not be put in force, for fault
+	fault   error         // nil: the set that was read last is in force
+	lost    error         // why the bucket is not followed; nil if it is
 	held    bool          // a change of many entries takes effect as one
 	news    chan struct{} // closed when seen or applied moves on
 }
@@ -85,7 +91,7 @@ func NewLive(d LiveDeps) *Live {
 	return &Live{
 		bucket: d.Bucket, connection: d.Connection, apply: d.Apply, now: d.Now,
 		log:      d.Logger.With("component", "limits"),
-		released: make(chan struct{}, 1), slots: map[string]slot{}, news: make(chan struct{}),
+		released: make(chan struct{}, 1), another: make(chan struct{}, 1), slots: map[string]slot{}, news: make(chan struct{}),
 	}
 }
 
@@ -108,13 +114,11 @@ func (l *Live) Load(ctx context.Context) error {
 func (l *Live) Run(ctx context.Context) error {
 	reconnected := l.connection.StatusChanged(nats.CONNECTED)
 	defer l.connection.RemoveStatusListener(reconnected)
-	lost := false
 	for {
 		err := l.follow(ctx, reconnected, func() {
-			if lost {
+			if l.setLost(nil) != nil {
 				l.log.Info("the live limits are followed again")
 			}
-			lost = false
 		})
 		if ctx.Err() != nil {
 			return nil
@@ -122,10 +126,9 @@ func (l *Live) Run(ctx context.Context) error {
 		if err == nil { // read everything again
 			continue
 		}
-		if !lost {
+		if l.setLost(err) == nil {
 			l.log.Warn("the live limits cannot be followed; those in force stay, and it is tried again", "error", err)
 		}
-		lost = true
 		select {
 		case <-ctx.Done():
 			return nil
@@ -133,6 +136,21 @@ func (l *Live) Run(ctx context.Context) error {
 		case <-time.After(retryEvery):
 		}
 	}
+}
+
+// setLost stores why the bucket is not followed, and gives why it was not.
+func (l *Live) setLost(err error) (was error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, l.lost = l.lost, err
+	return was
+}
+
+// Stale says why the entries in force may not be those of the bucket; nil if they are.
+func (l *Live) Stale() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(l.lost, l.fault)
 }
 
 // List gives the entries in force, sorted.
@@ -171,14 +189,46 @@ func (l *Live) publish() {
 		}
 	}
 	sorted(entries)
+	first := len(l.inForce) == 0
 	l.mu.Unlock()
 
-	l.apply(slices.Clone(entries))
+	err := l.apply(slices.Clone(entries))
+	var some []Entry
+	switch {
+	case err == nil:
+	case first:
+		// There are none before: as many as can be, rather than no limit at all.
+		if some = fewer(entries); l.apply(slices.Clone(some)) != nil {
+			some = nil
+		}
+		l.log.Error("the live limits are not all in force", "of", len(entries), "in force", len(some), "error", err)
+	default:
+		l.log.Error("the live limits are not in force; those before stay", "error", err)
+	}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.applied, l.inForce = seen, entries
+	if l.fault = err; err != nil {
+		l.refused = seen
+		if first {
+			l.inForce = some
+		}
+	} else {
+		l.applied, l.inForce = seen, entries
+	}
 	l.announce()
+}
+
+// fewer are the first entries of each scope, as many as a scope may have.
+func fewer(entries []Entry) []Entry {
+	var kept []Entry
+	count := map[Scope]int{}
+	for _, e := range entries {
+		if count[e.Scope]++; count[e.Scope] <= maxEntries {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }
 
 // announce wakes those who wait; it requires that mu is held.

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -23,13 +24,24 @@ type table struct {
 	mu    sync.Mutex
 	list  []Entry
 	calls int
+	fails error
 }
 
-func (a *table) apply(list []Entry) {
+func (a *table) apply(list []Entry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.list = list
 	a.calls++
+	if a.fails == nil {
+		a.list = list
+	}
+	return a.fails
+}
+
+// refuse lets apply fail, or no longer.
+func (a *table) refuse(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fails = err
 }
 
 // count is how often something was applied.
@@ -260,4 +272,40 @@ func TestAnAPIKeyIsNeverShown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// More limits than there is room for: a gateway that starts takes what fits and says so;
+// one that runs keeps what it has.
+func TestMoreLimitsThanThereIsRoomFor(t *testing.T) {
+	var inForce []Entry
+	l := NewLive(LiveDeps{Logger: slog.New(slog.DiscardHandler), Apply: func(entries []Entry) error {
+		if len(entries) > maxEntries+1 {
+			return errors.New("too many")
+		}
+		inForce = entries
+		return nil
+	}})
+	add := func(n int) {
+		for i := range n {
+			e := entry(t, User, fmt.Sprintf("user-%06d", i), "token-bucket:1/s")
+			l.slots[bucketKey(e.Scope, e.Key)] = slot{entry: e, good: true}
+		}
+	}
+	l.slots[bucketKey(Tenant, "acme")] = slot{entry: entry(t, Tenant, "acme", "token-bucket:1/s"), good: true}
+	add(maxEntries + 1)
+	l.publish()
+	if len(inForce) != maxEntries+1 || inForce[0].Key != "acme" || len(l.List()) != maxEntries+1 || l.Stale() == nil {
+		t.Fatalf("%d in force, %d listed, stale: %v", len(inForce), len(l.List()), l.Stale())
+	}
+	l.slots = map[string]slot{}
+	add(10)
+	l.publish()
+	if len(inForce) != 10 || l.Stale() != nil {
+		t.Fatalf("%d in force, stale: %v", len(inForce), l.Stale())
+	}
+	add(maxEntries + 2)
+	l.publish()
+	if len(inForce) != 10 || len(l.List()) != 10 || l.Stale() == nil {
+		t.Errorf("%d in force, %d listed, stale: %v", len(inForce), len(l.List()), l.Stale())
+	}
 }

@@ -44,9 +44,10 @@ func (a *authority) refuse(r *http.Request) (status int, detail string) {
 		}
 		return 0, ""
 	}
-	// The address of a proxy on this machine says nothing about who is behind it.
+	// The address of a proxy on this machine says nothing about who is behind it. One
+	// that adds a line of its own leaves the client's, which may be empty, before it.
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if r.Header.Get(header) != "" {
+		if len(r.Header.Values(header)) > 0 {
 			return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes are taken from this machine alone, and this one came through a proxy (" + header + "); set FLOWGATE_ADMIN_TOKEN"
 		}
 	}

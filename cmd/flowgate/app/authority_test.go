@@ -41,6 +41,8 @@ func TestWhoMayChangeSomething(t *testing.T) {
 		{"a name that looks like it", "", host("localhost.example.org:8081"), 403, "FLOWGATE_ADMIN_TOKEN"},
 		{"no host", "", host(""), 403, "FLOWGATE_ADMIN_TOKEN"},
 		{"through a proxy here", "", header("X-Forwarded-For", "192.0.2.1"), 403, "through a proxy (X-Forwarded-For)"},
+		{"through a proxy here, after an empty line", "", func(q *http.Request) { q.Header["X-Forwarded-For"] = []string{"", "192.0.2.1"} }, 403, "through a proxy (X-Forwarded-For)"},
+		{"through a proxy here that says nothing", "", header("Via", ""), 403, "through a proxy (Via)"},
 		{"a page of another origin", "", all(header("Sec-Fetch-Site", "cross-site"), header("Origin", "https://evil.example.org")), 403, "another origin"},
 		{"a page of another port", "", header("Origin", "http://127.0.0.1:9999"), 403, "another origin"},
 		{"its own page", "", all(header("Sec-Fetch-Site", "same-origin"), header("Origin", "http://127.0.0.1:8081")), 200, ""},

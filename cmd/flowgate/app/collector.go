@@ -14,6 +14,7 @@ type collector struct {
 	build, depth, bytes, oldest, marks, sampled, drain *prometheus.Desc
 	level, transitions, rate, leader, connected        *prometheus.Desc
 	deadLetters, reconnects, tenants, keys, overflowed *prometheus.Desc
+	limitsStale, limitsBroken                          *prometheus.Desc
 }
 
 func newCollector(g *gateway) *collector {
@@ -39,6 +40,9 @@ func newCollector(g *gateway) *collector {
 		tenants:     d("backlog_tenant_messages", "Messages in the backlog by tenant.", "tenant"),
 		keys:        d("limiter_keys", "Keys that a scope's limits remember.", "scope"),
 		overflowed:  d("limiter_overflow_total", "Requests decided by a shared overflow bucket: there was no room for their key.", "scope"),
+
+		limitsStale:  d("limits_stale", "1 while the live limits in force may not be those of the bucket."),
+		limitsBroken: d("limits_broken", "Entries of the bucket of live limits that are not used, for they cannot be read."),
 	}
 }
 
@@ -92,6 +96,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.keys, float64(n.Keys), string(n.Scope))
 		counter(c.overflowed, float64(n.Overflowed), string(n.Scope))
 	}
+	gauge(c.limitsStale, one(g.liveLimits.Stale() != nil))
+	gauge(c.limitsBroken, float64(len(g.liveLimits.Broken())))
 	tenants := map[string]int{}
 	for tenant, n := range g.shaper.Tenants() {
 		tenants[g.labels.of(tenant)] += n

@@ -41,7 +41,7 @@ func (l doorLimits) Quotas(now int64, id ingress.Identity) []ingress.Quota {
 	for i, q := range standing {
 		quotas[i] = ingress.Quota{
 			Scope: string(q.Scope), Limit: q.Rule.String(), Capacity: q.Rule.Capacity(), Window: q.Rule.Window(),
-			Remaining: q.Remaining, Reset: max(0, q.Reset),
+			Remaining: q.Remaining, Reset: q.Reset,
 		}
 	}
 	return quotas
@@ -55,11 +55,7 @@ func (g *gateway) openLimits(ctx context.Context) (err error) {
 	}
 	g.liveLimits = limits.NewLive(limits.LiveDeps{
 		Bucket: g.assets.Limits, Connection: g.js.Conn(),
-		Apply: func(entries []limits.Entry) {
-			if err := g.limits.Apply(g.clock.now(), entries); err != nil {
-				g.log.Error("the live limits are not in force; those before stay", "error", err)
-			}
-		},
+		Apply:  func(entries []limits.Entry) error { return g.limits.Apply(g.clock.now(), entries) },
 		Now:    time.Now,
 		Logger: g.log,
 	})

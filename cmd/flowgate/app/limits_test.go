@@ -157,6 +157,54 @@ func TestTheListOfLimits(t *testing.T) {
 	})
 }
 
+// While the bucket cannot be followed the list and a metric say so; producers are served
+// by the limits in force.
+func TestABucketThatIsGoneIsTold(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t)
+		if _, err := r.running().assets.Limits.PutString(t.Context(), "tenant.YWNtZQ", "{"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		tells := func(stale string, broken int) {
+			t.Helper()
+			_, body, _ := ask(r, "GET", "/api/v1/limits", "")
+			var list LimitList
+			if err := json.Unmarshal([]byte(body), &list); err != nil || !strings.Contains(list.Stale, stale) || (list.Stale == "") != (stale == "") {
+				t.Errorf("%v %s, want stale %q", err, body, stale)
+			}
+			_, body = get(r, "/metrics")
+			for _, line := range []string{fmt.Sprintf("flowgate_limits_stale %v\n", one(stale != "")), fmt.Sprintf("flowgate_limits_broken %d\n", broken)} {
+				if !contains(body, line) {
+					t.Errorf("the metrics have no %s", line)
+				}
+			}
+			if code, body := get(r, "/readyz"); code != 200 {
+				t.Errorf("not ready: %s", body)
+			}
+		}
+		tells("", 1)
+		_, js := r.client()
+		own, err := jetstream.New(r.running().js.Conn())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := own.DeleteKeyValue(t.Context(), "FLOWGATE_LIMITS"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		tells("is gone: FLOWGATE_LIMITS", 1)
+		if n := passes(r, js, "acme", 3); n != 3 {
+			t.Errorf("%d of 3 pass", n)
+		}
+		if _, err := own.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "FLOWGATE_LIMITS"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		tells("", 0)
+	})
+}
+
 func TestTheLimitsAPI(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -169,6 +217,10 @@ func TestTheLimitsAPI(t *testing.T) {
 			// Keys of every kind, as a URL carries them.
 			{"PUT", "user/a%2Fb", good, 200, `"key": "a/b"`},
 			{"PUT", "user/a%2F%2Fb", good, 200, `"key": "a//b"`},
+			{"PUT", "user/%2F", good, 200, `"key": "/"`},
+			{"DELETE", "user/%2F", "", 204, ""},
+			{"PUT", "user/a/b", good, 200, `"key": "a/b"`},
+			{"PUT", "user/", good, 400, "key: is empty"},
 			{"PUT", "user/%2E%2E", good, 200, `"key": ".."`},
 			{"PUT", "user/gr%C3%B6%C3%9Fe%20%F0%9F%90%9F", good, 200, `"key": "größe 🐟"`},
 			{"PUT", "user/100%25%3Fx%23y", good, 200, `"key": "100%?x#y"`},
@@ -197,7 +249,16 @@ func TestTheLimitsAPI(t *testing.T) {
 			{"PUT", "tenant/acme", `{`, 400, "cannot be read"},
 			{"PUT", "tenant/acme", `{"limit":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "over 1048576 bytes"},
 			{"PUT", "tenant/acme", good + strings.Repeat(" ", 1<<20), 413, "over 1048576 bytes"},
+			{"PUT", "tenant/acme", `{"limit":"token-bucket:1/s","reason":"caf` + "\xe9" + `"}`, 400, "it is not UTF-8"},
+			{"PUT", "tenant/acme", `{"limit":5}`, 400, "limit accepts no number"},
+			{"PUT", "tenant/acme", `[]`, 400, "it accepts no array"},
 			// The whole set.
+			{"PUT", "", `{"limits":[{"scope":"user","key":"caf` + "\xe9" + `","limit":"token-bucket:1/s"}]}`, 400, "it is not UTF-8"},
+			{"PUT", "", `{"limits":[{"scope":"user","key":5,"limit":"token-bucket:1/s"}]}`, 400, "key accepts no number"},
+			{"PUT", "", `{"limits":[]}` + strings.Repeat(" ", 1<<21), 200, `"removed": [`},
+			{"PUT", "", `{"limits":[]}` + strings.Repeat(" ", 1<<23), 413, "over 8388608 bytes"},
+			{"PUT", "", `{"limits":[{}` + strings.Repeat(",{}", 1_000_000) + `]}`, 400, "it holds 1000002 objects"},
+			{"PUT", "", `{"limits":[{}` + strings.Repeat(",{}", 999) + `]}`, 400, "the 900 entries after it were not looked at"},
 			{"PUT", "", `{}`, 400, `to delete all, send {\"limits\":[]}`},
 			{"PUT", "", `[]`, 400, "cannot be read"},
 			{"PUT", "", `{"limits":[{"scope":"tenant","key":"a","limit":"x"},{"scope":"x","key":"a","limit":"token-bucket:1/s"}]}`, 400, `entry 2: scope: there is no`},

@@ -24,6 +24,8 @@ type LimitList struct {
 	Limits []ListedLimit `json:"limits"`
 	// Broken is what stands in the bucket and is no limit.
 	Broken []limits.BrokenEntry `json:"broken"`
+	// Stale says why the live limits may not be those of the bucket; empty if they are.
+	Stale string `json:"stale,omitempty"`
 	// Keys counts the keys whose use is remembered, by scope.
 	Keys map[limits.Scope]int `json:"keys"`
 }
@@ -52,8 +54,9 @@ const (
 func (g *gateway) limitsRoutes(mux *http.ServeMux, a *authority) {
 	mux.HandleFunc("GET /api/v1/limits", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, g.limitList()) })
 	mux.HandleFunc("PUT /api/v1/limits", a.guard(g.replaceLimits))
-	mux.HandleFunc("PUT /api/v1/limits/{scope}/{key}", a.guard(g.setLimit))
-	mux.HandleFunc("DELETE /api/v1/limits/{scope}/{key}", a.guard(g.deleteLimit))
+	// A pattern of one segment does not match the key %2F.
+	mux.HandleFunc("PUT /api/v1/limits/{scope}/{key...}", a.guard(g.setLimit))
+	mux.HandleFunc("DELETE /api/v1/limits/{scope}/{key...}", a.guard(g.deleteLimit))
 }
 
 func (g *gateway) limitList() LimitList {
@@ -69,6 +72,9 @@ func (g *gateway) limitList() LimitList {
 	list := LimitList{Limits: []ListedLimit{}, Broken: g.liveLimits.Broken(), Keys: map[limits.Scope]int{}}
 	if list.Broken == nil {
 		list.Broken = []limits.BrokenEntry{}
+	}
+	if err := g.liveLimits.Stale(); err != nil {
+		list.Stale = err.Error()
 	}
 	for _, n := range g.limits.Counts() {
 		list.Keys[n.Scope] = n.Keys
@@ -124,14 +130,21 @@ type LimitSet struct {
 	Limits []LimitBody `json:"limits"`
 }
 
+// mostErrors is how many wrong limits of a set are told one by one.
+const mostErrors = 100
+
 // Entries checks a set, and says a line for each limit that is wrong.
 func (s LimitSet) Entries() ([]limits.Entry, error) {
-	entries := make([]limits.Entry, 0, len(s.Limits))
+	entries := []limits.Entry{}
 	var errs []error
 	for i, b := range s.Limits {
 		e, err := b.Entry()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("entry %d: %s", i+1, strings.ReplaceAll(err.Error(), "\n", "; ")))
+		}
+		if rest := len(s.Limits) - i - 1; len(errs) == mostErrors && rest > 0 {
+			errs = append(errs, fmt.Errorf("the %d entries after it were not looked at", rest))
+			break
 		}
 		entries = append(entries, e)
 	}
@@ -147,7 +160,7 @@ func (g *gateway) setLimit(w http.ResponseWriter, r *http.Request) {
 		Author string  `json:"author"`
 		Reason string  `json:"reason"`
 	}
-	if !readJSON(w, r, &body) {
+	if !readJSON(w, r, maxBody, &body) {
 		return
 	}
 	e, err := LimitBody{
@@ -183,7 +196,7 @@ func (g *gateway) deleteLimit(w http.ResponseWriter, r *http.Request) {
 
 func (g *gateway) replaceLimits(w http.ResponseWriter, r *http.Request) {
 	var body LimitSet
-	if !readJSON(w, r, &body) {
+	if !readJSON(w, r, maxSetBody, &body) {
 		return
 	}
 	if body.Limits == nil {
