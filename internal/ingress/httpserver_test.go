@@ -280,7 +280,14 @@ func TestHTTPDraining(t *testing.T) {
 	}()
 	<-seen
 	dawdler := w.dial(t)
-	dawdler.say("POST /v1/messages/acme/t HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
+	dawdler.say("POST /v1/messages/acme/t HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+	// The door was still open when it began to wait for the body.
+	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} {
+		if line, err := dawdler.in.ReadString('\n'); line != want {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	dawdler.say("ab")
 	kept := w.dial(t)
 	w.door.Drain()
 	kept.say("POST /v1/messages/acme/t HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
