@@ -142,10 +142,8 @@ func (c cli) limitsList(ctx context.Context, f *flag.FlagSet, args []string) err
 	asJSON := f.Bool("json", false, "as JSON")
 	scope := f.String("scope", "", "of this scope only")
 	client := c.addrFlag(f)
-	if words, err := parseAll(f, args); err != nil {
+	if err := parse(f, args); err != nil {
 		return err
-	} else if len(words) > 0 {
-		return usageError{fmt.Errorf("%q is not understood after %s", words[0], f.Name())}
 	}
 	if *scope != "" && !slices.Contains(limits.Scopes(), limits.Scope(*scope)) {
 		return usageError{fmt.Errorf("there is no scope %q; it is gateway, service, tenant, user, ip or api_key", *scope)}

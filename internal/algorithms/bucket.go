@@ -87,9 +87,8 @@ func (b *bucket) left(used uint64) uint64 {
 	return (b.depth - used) / b.per
 }
 
-func (b *bucket) words() int       { return 1 }
-func (b *bucket) capacity() uint64 { return b.burst }
-func (b *bucket) forget([]uint64)  {}
+func (b *bucket) words() int      { return 1 }
+func (b *bucket) forget([]uint64) {}
 
 func (b *bucket) decide(s []uint64, now, n int64, take bool) Decision {
 	d, next := b.step(s[0], now, n)
@@ -162,9 +161,8 @@ func stepBack() {
 // is what was taken.
 type allowance struct{ burst uint64 }
 
-func (a *allowance) words() int       { return 1 }
-func (a *allowance) capacity() uint64 { return a.burst }
-func (a *allowance) forget([]uint64)  {}
+func (a *allowance) words() int      { return 1 }
+func (a *allowance) forget([]uint64) {}
 
 func (a *allowance) decide(s []uint64, _, n int64, take bool) Decision {
 	left := a.burst - s[0]
@@ -190,8 +188,5 @@ func (a *allowance) idle(s []uint64, _ int64) bool { return s[0] == 0 }
 func (a *allowance) used(s []uint64, _ int64) (whole, part uint64) { return s[0], 0 }
 
 func (a *allowance) occupy(s []uint64, _ int64, whole, part uint64) {
-	if part > 0 && whole < math.MaxUint64 {
-		whole++
-	}
-	s[0] = min(whole, a.burst)
+	s[0] = min(roundUp(whole, part), a.burst)
 }

@@ -387,7 +387,7 @@ func TestTooManyEntries(t *testing.T) {
 	if _, err := NewKeyed(p, 10); err == nil {
 		t.Error("accepted in a new store")
 	}
-	if r := k.Rules("7"); r.String() != "token-bucket:1/h" {
+	if r := rulesOf(k, "7"); r.String() != "token-bucket:1/h" {
 		t.Errorf("a refused change left %s", r)
 	}
 	delete(p.Exact, "0")
@@ -398,4 +398,10 @@ func TestTooManyEntries(t *testing.T) {
 	if d, rule, _ := k.Take("65535", 0, 1); d.Remaining != 6 || rule.Burst != 7 {
 		t.Errorf("the last entry: %+v by %v", d, rule)
 	}
+}
+
+// rulesOf are the rules that a key is under.
+func rulesOf(k *Keyed, key string) (rules Rules) {
+	k.Each(key, 0, func(r Rule, _ Decision) { rules = append(rules, r) })
+	return rules
 }

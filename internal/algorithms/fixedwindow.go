@@ -13,9 +13,8 @@ type fixedWindow struct {
 	period int64
 }
 
-func (f *fixedWindow) words() int       { return 2 }
-func (f *fixedWindow) capacity() uint64 { return f.limit }
-func (f *fixedWindow) forget([]uint64)  {}
+func (f *fixedWindow) words() int      { return 2 }
+func (f *fixedWindow) forget([]uint64) {}
 
 // window brings the state up to now.
 func (f *fixedWindow) window(s []uint64, now int64) (end int64, count uint64) {

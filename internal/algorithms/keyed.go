@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Keyed is limiters by key, millions of them. Safe for concurrent use; a decision
@@ -13,17 +12,17 @@ import (
 // the same key.
 //
 // A key is told apart by its bytes, never by a hash alone; only of one longer than
-// 65,535 bytes the rest does not count. It costs 8 bytes and its
-// state (8 for a bucket of whole or half nanoseconds, 16 for other buckets and fixed
-// windows, 24 for counters), both over a load of 0.64 to 0.8, and its own bytes; a
-// window log has its requests besides. A decision costs a hash, a look at the table
-// and one at the key, whatever the number of keys.
+// 65,535 bytes the rest does not count. It costs 8 bytes, its state (8 for a bucket of
+// whole or half nanoseconds, 16 for other buckets and fixed windows, 24 for counters) and
+// its own bytes in words of 8, all over a load of 0.7 to 0.8; a window log has its
+// requests besides. A decision costs a hash and a look at the table, whatever the number
+// of keys.
 //
-// A key leaves only when forgetting it changes no answer: its bucket is full again,
-// its window empty. Shards look through their keys when they grow, when there is no
-// room, and when Sweep comes round; all instants, those of Peek too, are of one clock,
-// and what is idle at one of them may be gone at an earlier one. Past the most keys that it may hold, new ones
-// share an overflow state for each entry of the policy, but for keys that the
+// A key leaves only when forgetting it changes no answer: its bucket is full again, its
+// window empty. Shards look through their keys when they grow, when there is no room, and
+// when Sweep comes round; all instants, those of Peek too, are of one clock, and what is
+// idle at one of them may be gone at an earlier one. Past the most keys that it may hold,
+// new ones share an overflow state for each entry of the policy, but for keys that the
 // policy names.
 type Keyed struct {
 	seed   maphash.Seed
@@ -136,13 +135,7 @@ func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int
 		if sh.table.Load() != t {
 			return 0, Decision{}, nil, true
 		}
-		for p.overflow.mu.Lock(); p.overflow.moved; p.overflow.mu.Lock() {
-			// A change has not come to this shard yet.
-			p.overflow.mu.Unlock()
-			runtime.Gosched()
-			newest := k.policy.Load()
-			p = newest.plans[newest.of(at.key)]
-		}
+		p = k.lockOverflow(p, at.key)
 		rule, d = p.decide(p.overflow.state, now, n, take)
 		p.overflow.mu.Unlock()
 		// Who only takes what passes has looked before: a look that refuses is the end of
@@ -158,6 +151,18 @@ func (k *Keyed) unknown(sh *shard, at *Place, now, n int64, take bool) (rule int
 		return 0, Decision{}, nil, true
 	}
 	return rule, d, p, false
+}
+
+// lockOverflow locks the overflow of a key's plan, or of the plan that has taken its
+// place: a change comes to the overflows before it comes to the shards.
+func (k *Keyed) lockOverflow(p *plan, key string) *plan {
+	for p.overflow.mu.Lock(); p.overflow.moved; p.overflow.mu.Lock() {
+		p.overflow.mu.Unlock()
+		runtime.Gosched()
+		newest := k.policy.Load()
+		p = newest.plans[newest.of(key)]
+	}
+	return p
 }
 
 // Change puts the keys under another policy at the instant now. What was used stays
@@ -199,12 +204,6 @@ func (k *Keyed) Change(p Policy, now int64) error {
 	return nil
 }
 
-// Rules gives the rules that a key is under.
-func (k *Keyed) Rules(key string) Rules {
-	c := k.policy.Load()
-	return c.plans[c.of(key)].rules
-}
-
 // Each gives each rule of a key with how it stands for a request of 0 tokens. yield
 // must not use k: the key is locked.
 func (k *Keyed) Each(key string, now int64, yield func(Rule, Decision)) {
@@ -231,24 +230,15 @@ func (k *Keyed) Each(key string, now int64, yield func(Rule, Decision)) {
 
 // eachUnknown is Each for a key that is not held: it is unused, or shares the overflow.
 func (k *Keyed) eachUnknown(key string, now int64, yield func(Rule, Decision)) {
-	for {
-		c := k.policy.Load()
-		p := c.plans[c.of(key)]
-		if p.exempt || k.keys.Load() < k.most {
-			p.each(k.unused[:p.words], now, yield)
-			return
-		}
-		p.overflow.mu.Lock()
-		moved := p.overflow.moved
-		if !moved {
-			p.each(p.overflow.state, now, yield)
-		}
-		p.overflow.mu.Unlock()
-		if !moved {
-			return
-		}
-		runtime.Gosched()
+	c := k.policy.Load()
+	p := c.plans[c.of(key)]
+	if p.exempt || k.keys.Load() < k.most {
+		p.each(k.unused[:p.words], now, yield)
+		return
 	}
+	p = k.lockOverflow(p, key)
+	p.each(p.overflow.state, now, yield)
+	p.overflow.mu.Unlock()
 }
 
 func (p *plan) each(s []uint64, now int64, yield func(Rule, Decision)) {
@@ -265,35 +255,3 @@ func (k *Keyed) Len() int { return int(k.keys.Load()) }
 // there was no room for their key: those that took from it, and those that it refused,
 // at a Peek too.
 func (k *Keyed) Overflowed() uint64 { return k.overflowed.Load() }
-
-// sweepEvery is the least time between two looks for room in a shard.
-const sweepEvery = int64(250 * time.Millisecond)
-
-// makeRoom forgets idle keys of the shard at hand, and of the next in turn, and
-// reports whether there is room.
-func (k *Keyed) makeRoom(sh *shard, now int64) bool {
-	next := &k.shards[k.cursor.Add(1)%shardCount]
-	for _, s := range []*shard{sh, next} {
-		if s.mu.TryLock() {
-			if t := s.table.Load(); t != nil && (s.swept == 0 || now-s.swept >= sweepEvery || now < s.swept) {
-				k.rebuild(s, t, t.policy, now, 0)
-			}
-			s.mu.Unlock()
-		}
-	}
-	return k.keys.Load() < k.most
-}
-
-// Sweep forgets the idle keys of so many shards of 256, those that come next in
-// turn. It is for whoever wants the memory of a rush back without another one.
-func (k *Keyed) Sweep(now int64, shards int) {
-	now = min(now, lastInstant)
-	for range shards {
-		sh := &k.shards[k.cursor.Add(1)%shardCount]
-		sh.mu.Lock()
-		if t := sh.table.Load(); t != nil {
-			k.rebuild(sh, t, t.policy, now, 0)
-		}
-		sh.mu.Unlock()
-	}
-}

@@ -35,7 +35,7 @@ func TestKeyedNamesTheLongestWait(t *testing.T) {
 			}
 			look, lookRule, _ := k.Peek(theKey, 0, c.ask)
 			d, rule, _ := k.Take(theKey, 0, c.ask)
-			if want := k.Rules(theKey)[c.rule]; d.Allowed || *rule != want || d.RetryAfter != c.retry {
+			if want := rulesOf(k, theKey)[c.rule]; d.Allowed || *rule != want || d.RetryAfter != c.retry {
 				t.Errorf("%+v by %s; want %s, retry after %s", d, rule, want, c.retry)
 			}
 			if lookRule != rule || look != d {
@@ -527,7 +527,7 @@ func TestPolicyFindsTheEntry(t *testing.T) {
 	for key, want := range map[string]string{
 		"acme": "gcra:2/s", "free-7": "unlimited", "free-8": "gcra:3/s", "paid-7": "gcra:4/s", "axme": "gcra:5/s", "beta": "gcra:1/s", "": "gcra:1/s",
 	} {
-		if got := k.Rules(key).String(); got != want {
+		if got := rulesOf(k, key).String(); got != want {
 			t.Errorf("%q is under %s, want %s", key, got, want)
 		}
 	}

@@ -63,8 +63,6 @@ const maxWords = 3
 type algorithm interface {
 	// words is how many words of state there are.
 	words() int
-	// capacity is the most tokens that can pass at once.
-	capacity() uint64
 	// decide judges n ≥ 0 tokens. It changes the state only if take is set and the
 	// request passes.
 	decide(s []uint64, now, n int64, take bool) Decision
@@ -130,8 +128,7 @@ func (l *locked) decide(now, n int64, take bool) (Decision, error) {
 // unlimited admits everything.
 type unlimited struct{}
 
-func (unlimited) words() int       { return 0 }
-func (unlimited) capacity() uint64 { return math.MaxUint64 }
+func (unlimited) words() int { return 0 }
 func (unlimited) decide([]uint64, int64, int64, bool) Decision {
 	return Decision{Allowed: true, Remaining: math.MaxUint64}
 }

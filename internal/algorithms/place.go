@@ -1,9 +1,6 @@
 package algorithms
 
-import (
-	"hash/maphash"
-	"sync/atomic"
-)
+import "hash/maphash"
 
 // Place is where a key was found, or not. It spares the search for whoever decides on
 // the same key more than once, and lets searches for several keys overlap.
@@ -22,19 +19,14 @@ func (k *Keyed) Find(key string) Place {
 	return p
 }
 
-// Aim begins to look for a key: the memory that Seek needs is on its way when it
-// returns. Who looks for several keys aims at all of them first, so that the processor
-// waits once.
+// Aim does what is to be done for a search before memory is waited for. Who looks for
+// several keys aims at all of them first, then seeks all: the searches overlap.
 func (k *Keyed) Aim(key string) Place {
 	if len(key) > maxKey {
 		key = key[:maxKey]
 	}
 	h := maphash.String(k.seed, key)
-	p := Place{key: key, hash: h, table: k.shard(h).table.Load()}
-	if t := p.table; t != nil {
-		p.head = atomic.LoadUint64(&t.words[t.place(h)*t.stride])
-	}
-	return p
+	return Place{key: key, hash: h, table: k.shard(h).table.Load()}
 }
 
 // Seek ends what Aim began.

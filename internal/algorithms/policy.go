@@ -14,6 +14,12 @@ type Policy struct {
 	Globs   []Glob
 }
 
+// Validate says what is wrong: a rule, a pattern, or that there are too many.
+func (p Policy) Validate() error {
+	_, err := newPolicy(p, nil)
+	return err
+}
+
 // Glob is rules for the keys that match a pattern: path.Match's, but that a slash is a
 // character like any other.
 type Glob struct {

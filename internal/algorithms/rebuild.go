@@ -1,6 +1,9 @@
 package algorithms
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"time"
+)
 
 // insert puts a key into the shard, unused, unless the shard's table is no longer t.
 func (k *Keyed) insert(sh *shard, t *table, key string, h uint64, now int64, plan int) {
@@ -30,7 +33,7 @@ func (k *Keyed) insert(sh *shard, t *table, key string, h uint64, now int64, pla
 // rebuild gives the shard a table without its idle keys, under the policy c, with
 // room for another key of so many bytes; without another, it leaves a table as it is
 // that has no idle keys. It requires that the shard is locked. Whoever decides on one
-// of its keys meanwhile waits: it costs about 20 ns a key.
+// of its keys meanwhile waits.
 func (k *Keyed) rebuild(sh *shard, t *table, c *policy, now int64, more int) *table {
 	sh.swept = now
 	// Frozen, no state changes any more.
@@ -85,4 +88,36 @@ func (k *Keyed) rebuild(sh *shard, t *table, c *policy, now int64, more int) *ta
 		t.unlock(slot, head|movedBit)
 	}
 	return next
+}
+
+// sweepEvery is the least time between two looks for room in a shard.
+const sweepEvery = int64(250 * time.Millisecond)
+
+// makeRoom forgets idle keys of the shard at hand, and of the next in turn, and
+// reports whether there is room.
+func (k *Keyed) makeRoom(sh *shard, now int64) bool {
+	next := &k.shards[k.cursor.Add(1)%shardCount]
+	for _, s := range []*shard{sh, next} {
+		if s.mu.TryLock() {
+			if t := s.table.Load(); t != nil && (s.swept == 0 || now-s.swept >= sweepEvery || now < s.swept) {
+				k.rebuild(s, t, t.policy, now, 0)
+			}
+			s.mu.Unlock()
+		}
+	}
+	return k.keys.Load() < k.most
+}
+
+// Sweep forgets the idle keys of so many shards of 256, those that come next in
+// turn. It is for whoever wants the memory of a rush back without another one.
+func (k *Keyed) Sweep(now int64, shards int) {
+	now = min(now, lastInstant)
+	for range shards {
+		sh := &k.shards[k.cursor.Add(1)%shardCount]
+		sh.mu.Lock()
+		if t := sh.table.Load(); t != nil {
+			k.rebuild(sh, t, t.policy, now, 0)
+		}
+		sh.mu.Unlock()
+	}
 }

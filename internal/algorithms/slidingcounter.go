@@ -21,9 +21,8 @@ type slidingCounter struct {
 	period int64
 }
 
-func (c *slidingCounter) words() int       { return 3 }
-func (c *slidingCounter) capacity() uint64 { return c.limit }
-func (c *slidingCounter) forget([]uint64)  {}
+func (c *slidingCounter) words() int      { return 3 }
+func (c *slidingCounter) forget([]uint64) {}
 
 // counters brings the state up to now: the window's end, its count, the count of
 // the one before, and how much of the window is left.

@@ -46,8 +46,7 @@ type event struct {
 	n  uint64
 }
 
-func (l *slidingLog) words() int       { return 1 }
-func (l *slidingLog) capacity() uint64 { return l.limit }
+func (l *slidingLog) words() int { return 1 }
 
 func (l *slidingLog) ring(s []uint64) *ring {
 	if s[0] == 0 {

@@ -78,9 +78,8 @@ func (w *wideBucket) left(used uint128) uint64 {
 	return q
 }
 
-func (w *wideBucket) words() int       { return 2 }
-func (w *wideBucket) capacity() uint64 { return w.burst }
-func (w *wideBucket) forget([]uint64)  {}
+func (w *wideBucket) words() int      { return 2 }
+func (w *wideBucket) forget([]uint64) {}
 
 func (w *wideBucket) decide(s []uint64, now, n int64, take bool) Decision {
 	at := w.instant(now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // stub is a destination that does what a test says.
@@ -228,9 +231,9 @@ func TestDeskUnwritableDeadLetter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dead := &grave{fail: full}
-			log := &lines{}
+			log := &bubble.Log{}
 			desk, reg := newDesk(always(test.answer), dead)
-			desk.log = log.logger()
+			desk.log = log.Logger(slog.LevelInfo)
 			for range 3 {
 				o := desk.Attempt(t.Context(), []Delivery{test.delivery})[0]
 				wantOutcome(t, o, Outcome{Action: Later, Delay: 30 * time.Second}, "full")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // TestDeskTimeout: an attempt that hangs ends at its timeout and is the message's.
@@ -57,8 +60,8 @@ func TestDeskStop(t *testing.T) {
 				}}
 				dead := &grave{}
 				desk, _ := newDesk(dest, dead)
-				log := &lines{}
-				desk.log = log.logger()
+				log := &bubble.Log{}
+				desk.log = log.Logger(slog.LevelInfo)
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
 				batch := deliveries(3)

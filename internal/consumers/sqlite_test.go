@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // openSQLite opens a database file and closes it with the test.
@@ -157,8 +160,8 @@ func TestSQLitePayloadsStandAsTheyAre(t *testing.T) {
 func TestSQLiteRepeats(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "messages.db")
 	reg := prometheus.NewRegistry()
-	log := &lines{}
-	s, err := OpenSQLite(t.Context(), path, reg, log.logger())
+	log := &bubble.Log{}
+	s, err := OpenSQLite(t.Context(), path, reg, log.Logger(slog.LevelInfo))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,11 @@
 package ingress
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // keysFile writes a file of API keys, in one go as an operator should.
@@ -35,34 +35,16 @@ func writeKeys(t testing.TB, path, text string) {
 	}
 }
 
-// logText is a log that may be read while it is written.
-type logText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 const acmeKey, globexKey = "k-acme-3f9a", "k-globex-77b1"
 
 // A key is asked for over HTTP, and over NATS it must be right if there is one. What
 // goes further than the door is a fingerprint.
 func TestAPIKeys(t *testing.T) {
 	path := keysFile(t, "# ours\n"+acmeKey+" acme\n"+globexKey+"\tglobex # theirs\n")
-	var log logText
+	var log bubble.Log
 	w := newWeb(t, func(c *Config, d *Deps, _ *jetstream.StreamConfig) {
 		c.APIKeysFile = path
-		d.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		d.Logger = log.Logger(slog.LevelDebug)
 	}).run()
 	print := Fingerprint(acmeKey)
 	said := "" // all that anyone was told
@@ -212,8 +194,8 @@ func TestAPIKeysFile(t *testing.T) {
 func TestAPIKeysReload(t *testing.T) {
 	path := keysFile(t, "k1 acme\n")
 	synctest.Test(t, func(t *testing.T) {
-		var log logText
-		k, err := openAPIKeys(path, slog.New(slog.NewTextHandler(&log, nil)))
+		var log bubble.Log
+		k, err := openAPIKeys(path, log.Logger(slog.LevelInfo))
 		if err != nil {
 			t.Fatal(err)
 		}

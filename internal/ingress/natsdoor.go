@@ -227,11 +227,11 @@ func (n *NATS) Run(ctx context.Context) error {
 	}
 	n.queue.close()
 	worker.Wait()
-	n.settle()
+	// The sweep gives up on each message by itself, so this ends.
+	await(n.forward.settled)
 	stop()
-	for end := time.Now().Add(lastAnswers); !n.callers.none() && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond) // the last answers are on their way
-	}
+	end := time.Now().Add(lastAnswers)
+	await(func() bool { return n.callers.none() || time.Now().After(end) }) // they are on their way
 	background.Wait()
 	_ = n.deps.Receive.FlushTimeout(time.Second)
 	return err
@@ -252,12 +252,11 @@ func drain(sub *nats.Subscription) {
 	}
 }
 
-// settle waits until all that was forwarded is confirmed or answered for; the
-// sweep gives up on each message by itself, so the wait is bounded.
-func (n *NATS) settle() {
+// await looks until done says so.
+func await(done func() bool) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !n.forward.settled() {
+	for !done() {
 		<-tick.C
 	}
 }

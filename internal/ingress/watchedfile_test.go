@@ -9,12 +9,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // watchedText is a watched file whose reading can be made to fail.
 type watchedText struct {
 	watchedFiles
-	log  logText
+	log  bubble.Log
 	text string
 	fail error
 }
@@ -22,7 +24,7 @@ type watchedText struct {
 func watchText(t *testing.T, path string) *watchedText {
 	t.Helper()
 	w := &watchedText{}
-	w.watchedFiles = watchedFiles{paths: []string{path}, what: "words", log: slog.New(slog.NewTextHandler(&w.log, nil)), load: func() error {
+	w.watchedFiles = watchedFiles{paths: []string{path}, what: "words", log: w.log.Logger(slog.LevelInfo), load: func() error {
 		if w.fail != nil {
 			return w.fail
 		}

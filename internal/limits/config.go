@@ -28,10 +28,9 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.MaxKeys < 1 || c.MaxKeys > maxMaxKeys {
 		errs = append(errs, fmt.Errorf("FLOWGATE_LIMIT_MAX_KEYS: %d must be 1 to %d", c.MaxKeys, maxMaxKeys))
-		c.MaxKeys = 1
 	}
 	for _, scope := range Scopes() {
-		if _, err := algorithms.NewKeyed(c.policy(scope, nil), c.MaxKeys); err != nil {
+		if err := c.policy(scope, nil).Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("FLOWGATE_LIMIT_%s: %w", strings.ToUpper(string(scope)), err))
 		}
 	}

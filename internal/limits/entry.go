@@ -44,7 +44,7 @@ func (e Entry) Validate() error {
 }
 
 func validateRules(rules algorithms.Rules) error {
-	if _, err := algorithms.NewKeyed(algorithms.Policy{Default: rules}, 1); err != nil {
+	if err := (algorithms.Policy{Default: rules}).Validate(); err != nil {
 		return fmt.Errorf("limit: %w", err)
 	}
 	return nil

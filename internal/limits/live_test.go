@@ -73,24 +73,7 @@ type followed struct {
 	table  *table
 	bucket jetstream.KeyValue
 	js     jetstream.JetStream
-	log    *logged
-}
-
-type logged struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log    *bubble.Log
 }
 
 func connect(t *testing.T, s *server.Server) (*nats.Conn, jetstream.JetStream) {
@@ -120,10 +103,10 @@ func followOver(t *testing.T, nc *nats.Conn, js jetstream.JetStream) *followed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &followed{t: t, table: &table{}, bucket: bucket, js: js, log: &logged{}}
+	f := &followed{t: t, table: &table{}, bucket: bucket, js: js, log: &bubble.Log{}}
 	f.Live = NewLive(LiveDeps{
 		Bucket: bucket, Connection: nc, Apply: f.table.apply, Now: time.Now,
-		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
+		Logger: f.log.Logger(slog.LevelInfo),
 	})
 	if err := f.Load(t.Context()); err != nil {
 		t.Fatal(err)

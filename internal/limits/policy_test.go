@@ -42,7 +42,7 @@ func TestPrecedence(t *testing.T) {
 				if err := s.Apply(0, entries); err != nil {
 					t.Fatal(err)
 				}
-				if got := s.Rules(Tenant, c.key).String(); got != c.want {
+				if got := rulesOf(s, Tenant, c.key).String(); got != c.want {
 					t.Errorf("%s is under %s, want %s", c.key, got, c.want)
 				}
 				for i, j := 0, len(entries)-1; i < j; i, j = i+1, j-1 {

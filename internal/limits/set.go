@@ -13,7 +13,7 @@ import (
 
 // Identity is who a message counts for; an empty field has no key in that scope, so
 // that scope does not apply.
-type Identity struct{ Service, Tenant, User, IP, APIKey string }
+type Identity struct{ Tenant, Service, User, IP, APIKey string }
 
 // gatewayKey is the one key of the gateway scope.
 const gatewayKey = AnyKey
@@ -64,7 +64,7 @@ type Set struct {
 	cfg    Config
 	clock  func() int64
 	scopes []*scope
-	found  [6]found // by the last Look
+	found  []found // by the last Look, a scope each
 
 	changing sync.Mutex
 }
@@ -90,6 +90,7 @@ func New(cfg Config, clock func() int64) (*Set, error) {
 	for _, name := range Scopes() {
 		s.scopes = append(s.scopes, &scope{name: name})
 	}
+	s.found = make([]found, len(s.scopes))
 	return s, s.Apply(clock(), nil)
 }
 
@@ -100,52 +101,53 @@ func (s *Set) Apply(now int64, entries []Entry) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	policies := make([]algorithms.Policy, len(s.scopes))
-	made := make([]*algorithms.Keyed, len(s.scopes)) // nil if the scope stays as it is
 	for i, sc := range s.scopes {
-		p := s.cfg.policy(sc.name, entries)
-		if k := sc.keyed.Load(); k == nil && !limits(p) || k != nil && reflect.DeepEqual(p, sc.policy) {
-			continue
-		}
-		var err error
-		if made[i], err = algorithms.NewKeyed(p, s.cfg.MaxKeys); err != nil {
+		policies[i] = s.cfg.policy(sc.name, entries)
+		if err := policies[i].Validate(); err != nil {
 			return fmt.Errorf("limits of scope %s: %w", sc.name, err)
 		}
-		policies[i] = p
 	}
 	for i, sc := range s.scopes {
-		p := policies[i]
-		switch k := sc.keyed.Load(); {
-		case made[i] == nil:
-			continue
-		case k == nil:
-			sc.keyed.Store(made[i])
-		default:
-			if err := k.Change(p, now); err != nil {
-				return fmt.Errorf("limits of scope %s: %w", sc.name, err)
-			}
+		if err := sc.change(policies[i], s.cfg.MaxKeys, now); err != nil {
+			return fmt.Errorf("limits of scope %s: %w", sc.name, err)
 		}
-		sc.policy = p
 	}
 	return nil
+}
+
+// change puts the scope under a policy that is valid, if it is another one.
+func (sc *scope) change(p algorithms.Policy, maxKeys int, now int64) (err error) {
+	switch k := sc.keyed.Load(); {
+	case k == nil && !limits(p), k != nil && reflect.DeepEqual(p, sc.policy):
+		return nil
+	case k == nil:
+		if k, err = algorithms.NewKeyed(p, maxKeys); err == nil {
+			sc.keyed.Store(k)
+		}
+	default:
+		err = k.Change(p, now)
+	}
+	if err == nil {
+		sc.policy = p
+	}
+	return err
 }
 
 // Look decides on a message of a cost and takes nothing. If limits refuse, the excess
 // is the one with the longest wait. It remembers where it found the keys, for the Take
 // that follows.
 func (s *Set) Look(now int64, id *Identity, cost int64) (e Excess, within bool) {
-	// First all searches: they do not depend on each other, so the processor waits for
-	// memory once and not six times.
+	// First all searches, the decisions after them: a decision locks its key, and the
+	// processor would wait for the memory of each by itself. Among 100,000 tenants a
+	// message took 1.2 µs so, 1.06 with the searches apart, 0.97 with the hashes apart, too.
 	for i, sc := range s.scopes {
 		found := &s.found[i]
-		found.keyed = sc.keyed.Load()
-		if found.keyed == nil {
+		key := id.key(sc.name)
+		if found.keyed = sc.keyed.Load(); found.keyed == nil || key == "" {
+			found.keyed = nil
 			continue
 		}
-		if key := id.key(sc.name); key != "" {
-			found.place = found.keyed.Aim(key)
-		} else {
-			found.keyed = nil
-		}
+		found.place = found.keyed.Aim(key)
 	}
 	for i := range s.found {
 		if found := &s.found[i]; found.keyed != nil {
@@ -201,16 +203,6 @@ func (s *Set) Quotas(now int64, id *Identity) []Quota {
 		}
 	}
 	return quotas
-}
-
-// Rules gives the rules that a key is under now.
-func (s *Set) Rules(name Scope, key string) algorithms.Rules {
-	for _, sc := range s.scopes {
-		if k := sc.keyed.Load(); sc.name == name && k != nil {
-			return k.Rules(key)
-		}
-	}
-	return nil
 }
 
 // Count is the keys that a scope remembers, and how many requests were decided by an

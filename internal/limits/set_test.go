@@ -184,14 +184,14 @@ func TestApplyIsInForceAndKeepsWhatWasUsed(t *testing.T) {
 	}
 	// A scope without limits gets one, live.
 	s = mustSet(t, Config{})
-	if len(s.Quotas(0, &everyone)) != 0 || s.Rules(User, "ann") != nil {
+	if len(s.Quotas(0, &everyone)) != 0 || rulesOf(s, User, "ann") != nil {
 		t.Error("limits without a limit")
 	}
 	if err := s.Apply(0, live(t, "user ann=gcra:1/h|gateway *=gcra:9/h")); err != nil {
 		t.Fatal(err)
 	}
 	admit(s, 0, everyone, 1)
-	if e, within := s.Look(0, &everyone, 1); within || e.Scope != User || s.Rules(User, "ben") != nil {
+	if e, within := s.Look(0, &everyone, 1); within || e.Scope != User || rulesOf(s, User, "ben") != nil {
 		t.Errorf("%+v, %v", e, within)
 	}
 }
@@ -212,7 +212,7 @@ func TestApplyAllOrNone(t *testing.T) {
 	if err := s.Apply(0, wrong); err == nil {
 		t.Fatal("a wrong entry was accepted")
 	}
-	if got := s.Rules(Gateway, gatewayKey).String(); got != "gcra:1/h,burst=60" {
+	if got := rulesOf(s, Gateway, gatewayKey).String(); got != "gcra:1/h,burst=60" {
 		t.Errorf("the gateway is under %s", got)
 	}
 	if _, err := New(Config{User: algorithms.Rules{{Algorithm: "magic"}}, MaxKeys: 1}, func() int64 { return 0 }); err == nil {
@@ -273,7 +273,7 @@ func TestApplyUnderLoad(t *testing.T) {
 		if err := s.Apply(0, []Entry{e}); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Rules(Tenant, "acme")[0].Burst; got != uint64(burst) {
+		if got := rulesOf(s, Tenant, "acme")[0].Burst; got != uint64(burst) {
 			t.Fatalf("a burst of %d in force, want %d", got, burst)
 		}
 	}
@@ -363,4 +363,27 @@ func benchmarkAdmission(b *testing.B, tenants int) {
 			s.Take(now, 1)
 		}
 	}
+}
+
+// rulesOf are the rules that a key is under.
+func rulesOf(s *Set, scope Scope, key string) (rules algorithms.Rules) {
+	var id Identity
+	switch scope {
+	case Service:
+		id.Service = key
+	case Tenant:
+		id.Tenant = key
+	case User:
+		id.User = key
+	case IP:
+		id.IP = key
+	case APIKey:
+		id.APIKey = key
+	}
+	for _, q := range s.Quotas(0, &id) {
+		if q.Scope == scope {
+			rules = append(rules, q.Rule)
+		}
+	}
+	return rules
 }

@@ -128,7 +128,7 @@ func TestASetIsItsModel(t *testing.T) {
 			tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
 			cost := rapid.Int64Range(1, 5).Draw(t, "cost")
 			limit := parse(m.rule(tenant)).String()
-			if got := s.Rules(Tenant, tenant).String(); got != limit {
+			if got := rulesOf(s, Tenant, tenant).String(); got != limit {
 				t.Fatalf("%s is under %s, want %s", tenant, got, limit)
 			}
 			want := true

@@ -12,13 +12,9 @@ import (
 // doorLimits gives the front door the limits in force.
 type doorLimits struct{ set *limits.Set }
 
-func limitsIdentity(id ingress.Identity) limits.Identity {
-	return limits.Identity{Service: id.Service, Tenant: id.Tenant, User: id.User, IP: id.IP, APIKey: id.APIKey}
-}
-
 // Look implements ingress.Limits.
 func (l doorLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.Excess, bool) {
-	who := limitsIdentity(id)
+	who := limits.Identity(id)
 	e, within := l.set.Look(now, &who, cost)
 	if within {
 		return ingress.Excess{}, true
@@ -35,7 +31,7 @@ func (l doorLimits) Take(now int64, _ ingress.Identity, cost int64) { l.set.Take
 
 // Quotas implements ingress.Limits.
 func (l doorLimits) Quotas(now int64, id ingress.Identity) []ingress.Quota {
-	who := limitsIdentity(id)
+	who := limits.Identity(id)
 	standing := l.set.Quotas(now, &who)
 	quotas := make([]ingress.Quota, len(standing))
 	for i, q := range standing {

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -19,19 +18,8 @@ func LoadAdmin(environ []string) (Admin, error) {
 			return name == f.name || f.secret && name == f.name+"_FILE"
 		})
 	})
-	set, _, errs := gather(environ, list)
-	for _, f := range list {
-		value, ok := set[f.name]
-		if !ok {
-			value = f.fallback
-		}
-		if value == "" {
-			continue
-		}
-		if err := f.set(value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", f.name, err))
-		}
-	}
+	set, unread, errs := gather(environ, list)
+	errs = append(errs, assign(list, set, unread)...)
 	errs = append(errs, c.Admin.validate())
 	return c.Admin, errors.Join(errs...)
 }

@@ -17,6 +17,25 @@ func Load(environ []string) (Config, error) {
 	var c Config
 	list := fields(&c)
 	set, unread, errs := gather(environ, list)
+	errs = append(errs, assign(list, set, unread)...)
+	if err := c.Validate(); err != nil {
+		for fault := range strings.SplitSeq(err.Error(), "\n") {
+			// With a value that could not be read, what does not fit to it is no
+			// second fault.
+			if !slices.ContainsFunc(variable.FindAllString(fault, -1), func(name string) bool { return unread[name] }) {
+				errs = append(errs, errors.New(fault))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Config{}, fmt.Errorf("the configuration is wrong:\n%w", err)
+	}
+	return c, nil
+}
+
+// assign parses what is set, or the default, into the fields; those that could not be
+// read are noted in unread.
+func assign(list []field, set map[string]string, unread map[string]bool) (errs []error) {
 	for _, f := range list {
 		value, ok := set[f.name]
 		if !ok {
@@ -33,19 +52,7 @@ func Load(environ []string) (Config, error) {
 			unread[f.name] = true
 		}
 	}
-	if err := c.Validate(); err != nil {
-		for fault := range strings.SplitSeq(err.Error(), "\n") {
-			// With a value that could not be read, what does not fit to it is no
-			// second fault.
-			if !slices.ContainsFunc(variable.FindAllString(fault, -1), func(name string) bool { return unread[name] }) {
-				errs = append(errs, errors.New(fault))
-			}
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return Config{}, fmt.Errorf("the configuration is wrong:\n%w", err)
-	}
-	return c, nil
+	return errs
 }
 
 // variable finds the names of variables in a text.

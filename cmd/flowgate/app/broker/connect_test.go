@@ -3,6 +3,7 @@ package broker
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 func TestNewEnough(t *testing.T) {
@@ -121,10 +124,10 @@ func TestNothingShowsPasswords(t *testing.T) {
 
 func TestTheLogShowsNoToken(t *testing.T) {
 	s := external(t, `authorization { token: "s3cret" }`)
-	var log lines
+	var log bubble.Log
 	cfg := testConfig(t.TempDir())
 	cfg.URL = strings.Replace(s.ClientURL(), "nats://", "nats://s3cret@", 1)
-	b, err := Start(t.Context(), cfg, log.logger())
+	b, err := Start(t.Context(), cfg, log.Logger(slog.LevelDebug))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,10 +194,10 @@ func TestRightsThatComeBack(t *testing.T) {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server is not ready")
 	}
-	var log lines
+	var log bubble.Log
 	cfg := testConfig(t.TempDir())
 	cfg.URL, cfg.User, cfg.Password = s.ClientURL(), "gate", "s3cret"
-	b, err := Start(t.Context(), cfg, log.logger())
+	b, err := Start(t.Context(), cfg, log.Logger(slog.LevelDebug))
 	if err != nil {
 		t.Fatal(err)
 	}

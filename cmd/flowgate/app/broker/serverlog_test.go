@@ -1,15 +1,18 @@
 package broker
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 func TestServerLogLines(t *testing.T) {
-	var log lines
+	var log bubble.Log
 	cfg := testConfig(t.TempDir())
 	cfg.Listen = "127.0.0.1:0"
-	b, err := Start(t.Context(), cfg, log.logger())
+	b, err := Start(t.Context(), cfg, log.Logger(slog.LevelDebug))
 	if err != nil {
 		t.Fatal(err)
 	}
