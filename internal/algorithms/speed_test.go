@@ -3,6 +3,7 @@ package algorithms
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -70,4 +71,50 @@ func mustKeyed(t testing.TB, rules string, keys int) *Keyed {
 		t.Fatal(err)
 	}
 	return k
+}
+
+// The default rule is changed with a million keys held, while somebody decides all the
+// time: longest is what one decision was held up by.
+func BenchmarkChangeAMillionKeys(b *testing.B) {
+	for _, rules := range [][2]string{
+		{"token-bucket:1/h,burst=1000", "token-bucket:2/h,burst=1000"}, {"token-bucket:1/h,burst=1000", "fixed-window:1000/d"},
+		{"sliding-window:1000/d", "sliding-window-counter:1000/d"}, {"sliding-window-log:1000/d", "sliding-window-log:1001/d"},
+	} {
+		b.Run(rules[0]+" and "+rules[1], func(b *testing.B) {
+			const keys = 1_000_000
+			k := mustKeyed(b, rules[0], keys)
+			for i := range keys {
+				k.Take(fmt.Sprintf("tenant-%012d", i), 1, 1)
+			}
+			var stop atomic.Bool
+			var longest time.Duration
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for i := 0; !stop.Load(); i++ {
+					start := time.Now()
+					k.Peek(fmt.Sprintf("tenant-%012d", i*7919%keys), 1, 1)
+					longest = max(longest, time.Since(start))
+				}
+			}()
+			next := 1
+			b.ResetTimer()
+			for b.Loop() {
+				parsed, err := ParseRules(rules[next])
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := k.Change(Policy{Default: parsed}, 1); err != nil {
+					b.Fatal(err)
+				}
+				next = 1 - next
+			}
+			stop.Store(true)
+			<-done
+			b.ReportMetric(float64(longest)/1e6, "longest-ms")
+			if k.Len() != keys {
+				b.Errorf("%d keys left", k.Len())
+			}
+		})
+	}
 }
