@@ -107,9 +107,9 @@ func (b *Backlog) Start(lastSeq, messages uint64) {
 const recordBytes = 64
 
 // Enter counts a message of so many bytes, headers included, that the front door
-// just forwarded. The outlet may have seen it already; the sums are signed.
-func (b *Backlog) Enter(bytes int) {
-	now := b.deps.Clock()
+// decided on at the instant now and forwarded. The outlet may have seen it already; the
+// sums are signed.
+func (b *Backlog) Enter(now int64, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forwarded++

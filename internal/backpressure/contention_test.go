@@ -30,7 +30,7 @@ func TestContention(t *testing.T) {
 				if forwarded.Load()%10 != 0 { // each tenth is a duplicate
 					stored.Add(1)
 				}
-				b.Enter(100)
+				b.Enter(now(), 100)
 			}
 			// The canary: of what was forwarded, all went through.
 			if f := forwarded.Load(); f%50 == 0 {
@@ -96,7 +96,7 @@ func BenchmarkAdmit(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ok, _ := backlog.Look(1); ok {
-			backlog.Enter(100)
+			backlog.Enter(1, 100)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func BenchmarkRefuse(b *testing.B) {
 
 func TestNoAllocations(t *testing.T) {
 	backlog := newBenchmark()
-	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1); backlog.Enter(100) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1); backlog.Enter(1, 100) }); n != 0 {
 		t.Errorf("an admission allocates %v times", n)
 	}
 	backlog.Outlet(1<<41, 0, 0, 0)

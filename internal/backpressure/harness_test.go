@@ -28,6 +28,9 @@ func newHand(t testing.TB, marks Marks) *hand {
 	return h
 }
 
+// Enter counts a message that was admitted now.
+func (h *hand) Enter(bytes int) { h.Backlog.Enter(int64(h.now), bytes) }
+
 // hold has the outlet hold n messages, of which so many were just finished.
 func (h *hand) hold(n, finished uint64) {
 	h.holds = n

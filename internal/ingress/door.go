@@ -51,8 +51,9 @@ type Backpressure interface {
 	Look(now int64) (wait time.Duration, ok, full bool)
 	// Stay is how long a message admitted now will wait for its delivery.
 	Stay(now int64) time.Duration
-	// Enter counts a message of so many bytes that was just forwarded.
-	Enter(bytes int)
+	// Enter counts a message of so many bytes that was decided on at the instant now and
+	// forwarded.
+	Enter(now int64, bytes int)
 }
 
 // Door decides on messages: form and identity first, then every limit is

@@ -91,7 +91,7 @@ func (s *space) Look(int64) (wait time.Duration, ok, full bool) {
 	return 0, true, false
 }
 func (s *space) Stay(int64) time.Duration { return time.Duration(s.stay.Load()) }
-func (s *space) Enter(int)                { s.entered.Add(1) }
+func (s *space) Enter(int64, int)         { s.entered.Add(1) }
 
 // rig is a front door with a real JetStream behind it.
 type rig struct {
