@@ -66,7 +66,7 @@ func child(path string) error {
 	if err := os.MkdirAll(cfg.DataDir, 0o750); err != nil {
 		return err
 	}
-	inner, err := consumers.Open(ctx, cfg.Consumer, cfg.DataDir, nil, log)
+	inner, err := consumers.Open(ctx, cfg.Consumer, consumers.Deps{DataDir: cfg.DataDir, Logger: log})
 	if err != nil {
 		return err
 	}

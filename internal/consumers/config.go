@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/flowgate/flowgate/internal/units"
 )
 
 // Config says where deliveries go and how failures are treated.
@@ -21,6 +23,52 @@ type Config struct {
 	// BackoffMax and is jittered.
 	Backoff    time.Duration `env:"BACKOFF" default:"200ms" desc:"wait before the second attempt; doubles, jittered"`
 	BackoffMax time.Duration `env:"BACKOFF_MAX" default:"30s" desc:"longest wait between attempts"`
+	// Batch is the most messages of one delivery, 1 to 1000; a delivery waits up to
+	// BatchWait for them.
+	Batch     int           `env:"BATCH" default:"1" desc:"messages of one delivery at most, 1 to 1000; a batch of n takes n of the rate"`
+	BatchWait time.Duration `env:"BATCH_WAIT" default:"0s" desc:"how long a delivery waits for its batch to fill, 0s to 1m"`
+	// Order says what holds among a tenant's messages when one has to be tried again.
+	Order Order `env:"ORDER" default:"none" desc:"none, or tenant: a tenant's messages strictly in order, one delivery at a time, also through retries"`
+	// Retention is how long rows of our own table are kept; zero is for ever.
+	Retention units.Span `env:"RETENTION" default:"off" desc:"rows older than this are deleted from our table; off: never"`
+	// SQL is the statement that writes a message, in place of the one for our table.
+	SQL string `env:"SQL" desc:"statement of one's own for sqlite and postgres, with named parameters like :id and :payload; empty: our table"`
+	// HTTPSecret signs deliveries over HTTP.
+	HTTPSecret string `env:"HTTP_SECRET" secret:"true" desc:"signs deliveries over HTTP (Standard Webhooks: whsec_<base64>); several, separated by spaces, while one is replaced"`
+}
+
+// Order is what is promised of the sequence of a tenant's messages.
+type Order uint8
+
+const (
+	// OrderNone: stream order, but a message that is tried again steps aside.
+	OrderNone Order = iota
+	// OrderTenant: a tenant's messages strictly in order, one delivery at a time.
+	OrderTenant
+)
+
+// String gives the form that UnmarshalText reads.
+func (o Order) String() string {
+	if o == OrderTenant {
+		return "tenant"
+	}
+	return "none"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Order) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads "none" or "tenant".
+func (o *Order) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "none":
+		*o = OrderNone
+	case "tenant":
+		*o = OrderTenant
+	default:
+		return fmt.Errorf("%q is neither none nor tenant", text)
+	}
+	return nil
 }
 
 // Validate joins all that is wrong; each error names its variable.
@@ -46,6 +94,12 @@ func (c Config) Validate() error {
 	}
 	if c.BackoffMax > 24*time.Hour {
 		bad("BACKOFF_MAX", "%s is over 24h", c.BackoffMax)
+	}
+	if c.Batch < 1 || c.Batch > 1000 {
+		bad("BATCH", "%d must be 1 to 1000", c.Batch)
+	}
+	if c.BatchWait < 0 || c.BatchWait > time.Minute {
+		bad("BATCH_WAIT", "%s must be 0s to 1m", c.BatchWait)
 	}
 	return errors.Join(errs...)
 }

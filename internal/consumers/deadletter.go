@@ -12,9 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// IDHeader carries a message's id.
+const IDHeader = "Flowgate-Id"
+
+// ReplayID begins the Nats-Msg-Id of a dead letter that is replayed: a fresh one in
+// the stream, while its own id is in IDHeader. No producer's begins so, for those
+// begin with the tenant's name.
+const ReplayID = "$replay/"
+
 // The headers of a dead letter, and of a delivery over NATS or HTTP.
 const (
-	idHeader       = "Flowgate-Id"
 	tenantHeader   = "Flowgate-Tenant"
 	topicHeader    = "Flowgate-Topic"
 	seqHeader      = "Flowgate-Seq"
@@ -53,7 +60,7 @@ func (l *DeadLetters) Put(ctx context.Context, d Delivery, reason error) error {
 		}
 		h[k] = vs
 	}
-	h.Set(idHeader, d.ID)
+	h.Set(IDHeader, d.ID)
 	h.Set(tenantHeader, d.Tenant)
 	h.Set(topicHeader, d.Topic)
 	h.Set(seqHeader, strconv.FormatUint(d.Seq, 10))

@@ -37,6 +37,12 @@ type Outcome struct {
 	Delay time.Duration
 	// Counted says that the attempt counts against the message.
 	Counted bool
+	// Kind is the verdict, Took how long the call to the destination was; 0 if none
+	// was made.
+	Kind VerdictKind
+	Took time.Duration
+	// Wait is the pause that the destination as a whole asked for, 0 if it named none.
+	Wait time.Duration
 	// Err is why it was not delivered; nil if it was.
 	Err error
 }
@@ -111,9 +117,14 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 		due, place = append(due, m), append(place, i)
 	}
 	if len(due) > 0 {
-		verdicts := d.call(ctx, epoch, due)
+		verdicts, took := d.call(ctx, epoch, due)
 		for j, i := range place {
-			outcomes[i] = d.outcome(ctx, due[j], verdicts[j])
+			o := d.outcome(ctx, due[j], verdicts[j])
+			o.Kind, o.Took = verdicts[j].Kind, took
+			if o.Kind == Overload {
+				o.Wait = verdicts[j].Wait
+			}
+			outcomes[i] = o
 		}
 	} else {
 		d.breaker.Release(epoch)
@@ -129,7 +140,7 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 }
 
 // call makes the call itself, and tells the breaker what the destination was like.
-func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) []Verdict {
+func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) ([]Verdict, time.Duration) {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	d.metrics.inFlight.Add(float64(len(batch)))
@@ -147,13 +158,13 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) []Verdi
 			overloaded, asked = true, max(asked, v.Wait)
 		}
 		d.metrics.took.WithLabelValues(v.Kind.String()).Observe(took.Seconds())
-		if v.Kind != Done {
+		if v.Kind != Done && v.Kind != Hold {
 			d.metrics.errors.WithLabelValues(v.Kind.String()).Inc()
 		}
 	}
 	if ctx.Err() != nil {
 		d.breaker.Release(epoch) // cut short by us: nothing was learnt
-		return verdicts
+		return verdicts, took
 	}
 	if overloaded {
 		d.failing.Do(func() {
@@ -165,7 +176,7 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) []Verdi
 	if now := d.breaker.State(); was != now && now == BreakerClosed {
 		d.log.Info("the consumer takes work again")
 	}
-	return verdicts
+	return verdicts, took
 }
 
 // deliver calls the destination; a panic or a wrong number of verdicts is a
@@ -201,6 +212,8 @@ func (d *Desk) outcome(ctx context.Context, m Delivery, v Verdict) Outcome {
 		return Outcome{Action: Ack}
 	case Reject:
 		return d.bury(ctx, m, v.Err)
+	case Hold:
+		return Outcome{Action: Later, Err: v.Err}
 	case Overload:
 		d.metrics.ended(m, "retried")
 		// The breaker holds the rest; this one may be its next probe.

@@ -68,7 +68,7 @@ func (g *grave) Put(ctx context.Context, d Delivery, reason error) error {
 }
 
 func testConfig() Config {
-	return Config{URL: "sqlite:", Concurrency: 4, Timeout: 10 * time.Second, MaxAttempts: 3, Backoff: time.Second, BackoffMax: 30 * time.Second}
+	return Config{URL: "sqlite:", Concurrency: 4, Timeout: 10 * time.Second, MaxAttempts: 3, Backoff: time.Second, BackoffMax: 30 * time.Second, Batch: 1}
 }
 
 // newDesk makes a desk without chance: its waits are the longest.

@@ -41,6 +41,16 @@ func (o overloaded) Unwrap() error { return o.error }
 // destination asked for, 0 if it named none.
 func Overloaded(d time.Duration, err error) error { return overloaded{err, d} }
 
+// held marks a message that was not tried.
+type held struct{ error }
+
+func (h held) Unwrap() error { return h.error }
+
+// Held says that this message was not tried, since one before it in its batch has to
+// be tried first: it goes back to its place, and the attempt does not count. Only for
+// deliveries in order (FLOWGATE_CONSUMER_ORDER=tenant).
+func Held(err error) error { return held{err} }
+
 // Verdict is what a destination's answer comes to.
 type Verdict struct {
 	Kind VerdictKind
@@ -61,6 +71,8 @@ const (
 	Overload
 	// Reject: this message can never succeed.
 	Reject
+	// Hold: this message was not tried.
+	Hold
 )
 
 // String names the kind as logs and metrics show it.
@@ -74,6 +86,8 @@ func (k VerdictKind) String() string {
 		return "overload"
 	case Reject:
 		return "reject"
+	case Hold:
+		return "hold"
 	}
 	return fmt.Sprintf("verdict(%d)", uint8(k))
 }
@@ -88,6 +102,9 @@ func Judge(err error) Verdict {
 	}
 	if o, ok := errors.AsType[overloaded](err); ok {
 		return Verdict{Kind: Overload, Wait: o.wait, Err: err}
+	}
+	if _, ok := errors.AsType[held](err); ok {
+		return Verdict{Kind: Hold, Err: err}
 	}
 	if l, ok := errors.AsType[later](err); ok {
 		return Verdict{Kind: Retry, Wait: l.wait, Err: err}

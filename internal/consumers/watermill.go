@@ -21,7 +21,7 @@ func watermillMessage(ctx context.Context, d Delivery) *message.Message {
 			m.Metadata.Set(k, vs[0])
 		}
 	}
-	m.Metadata.Set(idHeader, d.ID)
+	m.Metadata.Set(IDHeader, d.ID)
 	m.Metadata.Set(tenantHeader, d.Tenant)
 	m.Metadata.Set(topicHeader, d.Topic)
 	m.Metadata.Set(seqHeader, strconv.FormatUint(d.Seq, 10))

@@ -109,7 +109,15 @@ func (m *message) delivery(origin string, released int64) consumers.Delivery {
 		AdmittedAt: time.Unix(0, m.at).UTC(),
 		ReleasedAt: time.Unix(0, released).UTC(),
 	}
-	if ids := headers[msgIDHeader]; len(ids) > 0 {
+	if ids := headers[msgIDHeader]; len(ids) > 0 && strings.HasPrefix(ids[0], consumers.ReplayID) {
+		// No producer's id begins so. It keeps the id it had, and the producer's header.
+		d.ID = first(headers[consumers.IDHeader])
+		delete(headers, consumers.IDHeader)
+		delete(headers, msgIDHeader)
+		if own, ok := strings.CutPrefix(d.ID, m.lane.tenant+"/"); ok {
+			headers[msgIDHeader] = []string{own}
+		}
+	} else if len(ids) > 0 {
 		d.ID = ids[0]
 		ids[0] = strings.TrimPrefix(ids[0], m.lane.tenant+"/")
 	} else {
@@ -119,4 +127,11 @@ func (m *message) delivery(origin string, released int64) consumers.Delivery {
 		d.Deadline, _ = time.Parse(time.RFC3339Nano, v[0])
 	}
 	return d
+}
+
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
 }

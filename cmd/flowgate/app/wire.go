@@ -48,7 +48,7 @@ func Check(ctx context.Context, opts Options) ([]broker.Finding, error) {
 	}
 	defer func() { _ = b.Close(ctx) }()
 	findings := b.CheckOnline(ctx, topology(opts.Config))
-	d, err := consumers.Open(ctx, opts.Config.Consumer, opts.Config.DataDir, nil, opts.Logger)
+	d, err := consumers.Open(ctx, opts.Config.Consumer, consumers.Deps{DataDir: opts.Config.DataDir, Logger: opts.Logger})
 	if err == nil {
 		if p, ok := d.(interface{ Ping(context.Context) error }); ok {
 			err = p.Ping(ctx)
@@ -129,7 +129,9 @@ func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination)
 	destination := given
 	if destination == nil {
 		var err error
-		destination, err = consumers.Open(ctx, g.cfg.Consumer, g.cfg.DataDir, g.registry, g.log)
+		destination, err = consumers.Open(ctx, g.cfg.Consumer, consumers.Deps{
+			DataDir: g.cfg.DataDir, NATS: g.js.Conn(), Registerer: g.registry, Logger: g.log,
+		})
 		if err != nil {
 			return err
 		}
@@ -162,7 +164,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 		State: g.assets.State, StateStream: g.assets.StateStream,
 		Outlet: g.desk, Backlog: g.backlog, Lease: g.lease,
 		Forwarded:   func() uint64 { return g.door.Forwarded() },
-		Concurrency: g.cfg.Consumer.Concurrency,
+		Concurrency: g.cfg.Consumer.Concurrency, Batch: g.cfg.Consumer.Batch,
 		DrainTime:   g.cfg.ShutdownTimeout * 3 / 4,
 		Clock:       g.clock.now, Registerer: g.registry, Logger: g.log,
 	})

@@ -125,6 +125,9 @@ func nearest(name string, list []field) string {
 	name = strings.ToUpper(name)
 	best, least := "", 1<<30
 	for _, f := range list {
+		if name == f.name+"_FILE" {
+			return f.name // only secrets come as a file
+		}
 		candidates := []string{f.name}
 		if f.secret {
 			candidates = append(candidates, f.name+"_FILE")
