@@ -165,8 +165,8 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 		Outlet: g.desk, Backlog: g.backlog, Lease: g.lease,
 		Forwarded:   func() uint64 { return g.door.Forwarded() },
 		Concurrency: g.cfg.Consumer.Concurrency, Batch: g.cfg.Consumer.Batch,
-		DrainTime:   g.cfg.ShutdownTimeout * 3 / 4,
-		Clock:       g.clock.now, Registerer: g.registry, Logger: g.log,
+		DrainTime: g.cfg.ShutdownTimeout * 3 / 4,
+		Clock:     g.clock.now, Registerer: g.registry, Logger: g.log,
 	})
 	if err != nil {
 		return err
