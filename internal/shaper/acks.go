@@ -38,7 +38,7 @@ type acks struct {
 	seqs  map[uint64]int // how often each sequence stands in fifo
 	asked bool
 	at    time.Time // of the last ask
-	gen   uint32    // of the handles that are valid
+	gen   uint8     // of the handles that are valid, see message.gen
 	stale map[uint64]struct{}
 }
 
@@ -63,7 +63,7 @@ func (a *acks) listen() error {
 }
 
 // reset voids the handles handed out before the generation gen.
-func (a *acks) reset(gen uint32) {
+func (a *acks) reset(gen uint8) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.gen = gen
@@ -91,7 +91,7 @@ func (a *acks) allHandedOut() {
 }
 
 // done acknowledges seq with a handle of the generation gen.
-func (a *acks) done(seq uint64, handle string, gen uint32) {
+func (a *acks) done(seq uint64, handle string, gen uint8) {
 	a.mu.Lock()
 	defer a.mu.Unlock() // over the publish: fifo keeps the connection's order
 	if gen != a.gen {

@@ -171,12 +171,12 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 		a.doubts = 0
 	}
 	gen, caughtUp := s.gen, stable && s.maxSeen < info.State.LastSeq
-	var pruned []*message
+	pruned := 0
 	if stable && s.pruned != gen {
 		// Once a reset: it is a pass over the whole backlog. What is deleted later shows
 		// as a difference, and leads to the next reset.
 		s.pruned = gen
-		pruned = s.index.prune(func(m *message) bool { return m.gen == gen })
+		pruned = s.index.prune(func(m *message) bool { return m.gen() == uint8(gen) })
 	}
 	s.mu.Unlock()
 
@@ -188,8 +188,8 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	if caughtUp {
 		s.deps.Backlog.CaughtUp(info.State.LastSeq)
 	}
-	if len(pruned) > 0 {
-		s.log.Warn("messages were deleted from the stream under the gateway", "messages", len(pruned))
+	if pruned > 0 {
+		s.log.Warn("messages were deleted from the stream under the gateway", "messages", pruned)
 		s.tell()
 	}
 	switch {

@@ -85,7 +85,7 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	gen := s.gen
 	s.audit.stableSince = time.Time{}
 	s.mu.Unlock()
-	s.acks.reset(gen)
+	s.acks.reset(uint8(gen))
 
 	it, err := consumer.Messages(jetstream.PullMaxMessages(fastPull), jetstream.PullThresholdMessages(pullAhead))
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 // reading on at full speed would slow it, while the shaper has work for a second.
 func (s *Shaper) busy(forwarded uint64, in time.Duration) bool {
 	s.mu.Lock()
-	work := s.index.nWaiting
+	work := s.index.waiting
 	s.mu.Unlock()
 	rate := s.cfg.Rate.PerSecond()
 	return float64(work) > max(1024, rate) && float64(forwarded) > busyDoor*in.Seconds()
@@ -158,36 +158,60 @@ func (s *Shaper) takeIn(msg jetstream.Msg, gen uint32) error {
 		s.deps.Backlog.Skipped(seq)
 		return nil
 	}
-	at := meta.Timestamp.UnixNano()
 	tenant, topic, _ := strings.Cut(tail, ".")
-	body, headers := pack(msg.Headers(), msg.Data())
-	s.mu.Lock()
-	ack := newHandle(msg.Reply(), seq, at, s.prefix)
-	if ack.delivered > 0 {
-		s.prefix = ack.prefix
+	in := arrival{
+		message: message{seq: seq, at: meta.Timestamp.UnixNano()},
+		tenant:  tenant,
+		body:    pack(topic, msg.Headers(), msg.Data()),
 	}
-	if m := s.index.bySeq[seq]; m != nil {
-		m.ack, m.gen = ack, gen
+	in.setCost(costOf(msg.Headers()))
+	in.setGen(gen)
+	s.mu.Lock()
+	s.renew(&in.message, msg.Reply())
+	if m := s.index.find(seq); m != nil {
+		m.consumer = in.consumer
+		m.setGen(gen)
 		s.mu.Unlock()
 		return nil
 	}
-	m := &message{seq: seq, topic: topic, ack: ack, at: at, gen: gen}
-	m.setBody(body, headers)
 	if a, ok := s.saved[seq]; ok {
 		delete(s.saved, seq)
-		m.attempts, m.saved = int32(min(a.Attempts, math.MaxInt32)), true
+		in.tries = int32(min(a.Attempts, math.MaxInt32))
 		// A clock that was set back must not park it for long.
-		m.due = min(a.Due, s.deps.Clock()+int64(maxParked))
+		in.due = min(a.Due, s.deps.Clock()+int64(maxParked))
 	}
-	s.index.add(m, tenant)
+	s.index.add(&in)
 	s.maxSeen = max(s.maxSeen, seq)
-	first := s.index.nWaiting == 1 || m.due != 0
+	first := s.index.waiting == 1 || in.due != 0 || s.deps.Batch > 1
 	s.deps.Backlog.Seen(seq)
 	s.mu.Unlock()
 	if first {
 		s.poke()
 	}
 	return nil
+}
+
+// renew gives m its newest handle. It requires that mu is held.
+func (s *Shaper) renew(m *message, reply string) {
+	prefix, consumer, ok := readHandle(reply, m.seq, m.at)
+	if !ok {
+		s.odd[m.seq] = reply
+		return
+	}
+	delete(s.odd, m.seq)
+	m.consumer = consumer
+	if s.prefix != prefix {
+		// All are renewed then: it changes with the consumer.
+		s.prefix = strings.Clone(prefix)
+	}
+}
+
+// handle acknowledges m. It requires that mu is held.
+func (s *Shaper) handle(m *message) string {
+	if reply, ok := s.odd[m.seq]; ok {
+		return reply
+	}
+	return handle(s.prefix, m.seq, m.at, m.consumer)
 }
 
 // watchConnection has the consumer reset after every reconnect: what was handed

@@ -2,321 +2,371 @@ package shaper
 
 import (
 	"container/heap"
-	"strconv"
 	"strings"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
 )
 
-// index holds every message of the backlog that the feed has seen and that is
-// not done: by sequence, in a queue a tenant, and by due time if delayed. The
-// caller holds the lock.
+// index holds every message of the backlog that the feed has seen and that is not
+// done: by sequence, in a queue a tenant, and by due time if delayed. The caller
+// holds the lock.
 //
-// Taking the next message is O(1), whatever the number of tenants; delaying one
-// is O(log delayed). Tenants without messages cost nothing.
+// Taking the next message is O(log tenants with messages), delaying one is
+// O(log delayed). Tenants without messages cost nothing once their debt is over.
 type index struct {
-	bySeq map[uint64]*message
-	lanes map[string]*lane
-	// first and last are the ring of lanes with waiting messages, next in turn
-	// first.
-	first, last *lane
-	delays      dueHeap
-	nWaiting    int
-	nInFlight   int
-	// budget is how many bytes of bodies are kept; held is how many are.
-	budget, held int64
-	unloaded     int // waiting messages whose body is not in memory
+	// ordered: a tenant's next message is not taken before the one ahead is done.
+	ordered bool
+	weights Weights
+
+	slab     slab
+	seqs     seqTable
+	lanes    map[string]*lane
+	numbered []*lane // by number
+	spare    []uint32
+	fair     algorithms.FairQueue
+	// out are the lanes with messages whose first is being read: they keep their turn,
+	// and hold nobody up.
+	out     []*lane
+	delays  dueHeap
+	tries   map[uint64]int32 // attempts that counted, of messages that have any
+	waiting int
+	flying  int
+	// budget is how many bytes of bodies are kept; held is how many are, and coming are
+	// those that are being read.
+	budget, held, coming int64
+	unloaded             int // waiting messages whose body is not in memory
+	good                 int // how many may still be taken until what comes next is looked at
+	// suspects are the first suspectsEach of each tenant up to the sequence suspectsTo:
+	// one of them may have ended the process before this one.
+	suspectsTo   uint64
+	suspectsEach int
 }
 
 // lane is one tenant's queue, in stream order but for retries.
 type lane struct {
 	tenant     string
-	topic      string // of the newest message
-	head, tail *message
-	turn       *lane // the next lane in the ring
-	inRing     bool
+	flow       algorithms.Flow
+	head, tail ref
 	messages   int // of this tenant in the index, in any state
+	away       int // of them in flight or delayed
+	out        bool
+	turn       bool // it stands in the fair queue
+	// cursor is where a look ahead has come to.
+	cursor ref
+	suspects int // how many it had
 }
 
-func newIndex(budget int64) *index {
-	return &index{bySeq: map[uint64]*message{}, lanes: map[string]*lane{}, budget: budget}
+func newIndex(budget int64, ordered bool, weights Weights) *index {
+	return &index{
+		ordered: ordered, weights: weights,
+		lanes: map[string]*lane{}, tries: map[uint64]int32{}, budget: budget,
+	}
 }
 
-// add takes in a message that is not there yet, delayed if it has a due time. A
-// body over the budget is let go; it is read again when its turn comes near.
-func (x *index) add(m *message, tenant string) {
-	l := x.lanes[tenant]
-	if l == nil {
-		l = &lane{tenant: strings.Clone(tenant)}
-		x.lanes[l.tenant] = l
+// find is the message of a sequence, nil if it is not there.
+func (x *index) find(seq uint64) *message {
+	if r := x.seqs.find(&x.slab, seq); r != 0 {
+		return x.slab.at(r)
 	}
-	m.lane = l
-	l.messages++
-	// A subject a message would be kept for its topic; most of a tenant's are alike.
-	if l.topic != m.topic {
-		l.topic = strings.Clone(m.topic)
-	}
-	m.topic = l.topic
-	x.bySeq[m.seq] = m
-	if x.held+int64(m.size) > x.budget {
-		m.body = nil
-	} else {
+	return nil
+}
+
+// arrival is a message that comes in.
+type arrival struct {
+	message
+	tenant string
+	body   []byte
+	due    int64 // 0: at once
+	tries  int32
+}
+
+// arrivalShare is the part of the budget that what comes in may fill; the rest is for
+// what is read again. Both in quarters.
+const arrivalShare = 3
+
+// add takes in a message that is not there yet, delayed if it has a due time. A body
+// over the budget is let go; it is read again when its turn comes near.
+func (x *index) add(a *arrival) {
+	l := x.lane(a.tenant)
+	r, m := x.slab.take()
+	*m = a.message
+	m.lane = l.flow.ID
+	m.size = uint32(len(a.body))
+	if x.held+int64(m.size) <= x.budget/4*arrivalShare {
+		m.setBody(a.body)
 		x.held += int64(m.size)
 	}
-	if m.due != 0 {
-		m.state = delayed
-		heap.Push(&x.delays, m)
-		return
+	if m.seq <= x.suspectsTo && l.suspects < x.suspectsEach {
+		l.suspects++
+		m.set(careful, true)
 	}
-	x.wait(m, false)
+	if a.tries > 0 {
+		x.tries[m.seq] = a.tries
+	}
+	x.seqs.add(&x.slab, r)
+	l.messages++
+	if a.due != 0 {
+		l.away++
+		m.setState(delayed)
+		heap.Push(&x.delays, due{a.due, r})
+	} else {
+		x.enqueue(l, r, m)
+	}
+	x.seat(l)
 }
 
-// wait puts m in its lane's queue, at the front if it steps back in.
-func (x *index) wait(m *message, front bool) {
-	m.state = waiting
-	x.nWaiting++
-	if m.body == nil {
+// lane is a tenant's, made if it is not there.
+func (x *index) lane(tenant string) *lane {
+	if l := x.lanes[tenant]; l != nil {
+		return l
+	}
+	l := &lane{tenant: strings.Clone(tenant)}
+	if n := len(x.spare); n > 0 {
+		l.flow.ID, x.spare = x.spare[n-1], x.spare[:n-1]
+		x.numbered[l.flow.ID] = l
+	} else {
+		l.flow.ID = uint32(len(x.numbered))
+		x.numbered = append(x.numbered, l)
+	}
+	l.flow.SetWeight(max(1, x.weights[l.tenant]))
+	x.lanes[l.tenant] = l
+	return l
+}
+
+// enqueue puts m at the end of its lane.
+func (x *index) enqueue(l *lane, r ref, m *message) {
+	x.queued(m)
+	if l.head == 0 {
+		l.head = r
+	} else {
+		x.slab.at(l.tail).next = r
+	}
+	l.tail = r
+}
+
+// stepIn puts m back in front: it is among its tenant's oldest. Of an ordered lane
+// nobody has passed it, so its place is by its sequence.
+func (x *index) stepIn(l *lane, r ref, m *message) {
+	x.queued(m)
+	if l.head == 0 || !x.ordered || x.slab.at(l.head).seq > m.seq {
+		if m.next = l.head; l.head == 0 {
+			l.tail = r
+		}
+		l.head = r
+		return
+	}
+	before := x.slab.at(l.head)
+	at := l.head
+	for before.next != 0 && x.slab.at(before.next).seq < m.seq {
+		at = before.next
+		before = x.slab.at(at)
+	}
+	m.next, before.next = before.next, r
+	if l.tail == at {
+		l.tail = r
+	}
+}
+
+func (x *index) queued(m *message) {
+	m.setState(waiting)
+	x.waiting++
+	if !m.loaded() {
 		x.unloaded++
 	}
-	l := m.lane
+}
+
+// seat gives l its place in the fair queue if it has something to take, and takes it
+// away if it has not.
+func (x *index) seat(l *lane) {
+	wants := l.head != 0 && (!x.ordered || l.away == 0)
 	switch {
-	case l.head == nil:
-		l.head, l.tail = m, m
-	case front:
-		m.next, l.head = l.head, m
-	default:
-		l.tail.next, l.tail = m, m
+	case l.out && !wants:
+		x.stepBack(l)
+	case l.out && x.slab.at(l.head).loaded():
+		x.stepBack(l)
+		l.turn = true
+		x.fair.Rejoin(&l.flow)
+	case wants && !l.turn && !l.out:
+		l.turn = true
+		x.fair.Enter(&l.flow)
+	case !wants && l.turn:
+		l.turn = false
+		x.fair.Leave(&l.flow)
 	}
-	x.enter(l)
-}
-
-// enter gives l the last turn of the ring.
-func (x *index) enter(l *lane) {
-	if l.inRing {
-		return
+	if l.messages == 0 && !x.fair.Rest(&l.flow) {
+		x.close(l)
 	}
-	l.inRing = true
-	if x.first == nil {
-		x.first, x.last = l, l
-		return
-	}
-	x.last.turn, x.last = l, l
-}
-
-// take removes the next message in turn whose body is in memory and marks it in
-// flight; nil if there is none.
-func (x *index) take() *message {
-	for n := x.first; n != nil; n = x.first {
-		m := n.head
-		if m.body == nil {
-			return x.takeLoaded()
-		}
-		x.leave(nil, n)
-		return x.depart(n)
-	}
-	return nil
-}
-
-// takeLoaded looks past lanes whose next message is still being read: they keep
-// their turn.
-func (x *index) takeLoaded() *message {
-	for before, l := x.first, x.first.turn; l != nil; before, l = l, l.turn {
-		if l.head.body != nil {
-			x.leave(before, l)
-			return x.depart(l)
+	for f := x.fair.Rested(); f != nil; f = x.fair.Rested() {
+		if l := x.numbered[f.ID]; l.messages == 0 {
+			x.close(l)
 		}
 	}
-	return nil
 }
 
-// leave takes l, which follows before, out of the ring.
-func (x *index) leave(before, l *lane) {
-	if before == nil {
-		x.first = l.turn
-	} else {
-		before.turn = l.turn
-	}
-	if x.last == l {
-		x.last = before
-	}
-	l.turn, l.inRing = nil, false
-}
-
-// depart takes l's first message out and gives l its next turn.
-func (x *index) depart(l *lane) *message {
-	m := x.pop(l)
-	m.state = inFlight
-	x.nInFlight++
-	if l.head != nil {
-		x.enter(l)
-	}
-	return m
-}
-
-func (x *index) pop(l *lane) *message {
-	m := l.head
-	l.head, m.next = m.next, nil
-	if l.head == nil {
-		l.tail = nil
-	}
-	x.nWaiting--
-	if m.body == nil {
-		x.unloaded--
-	}
-	return m
-}
-
-// later sets m, in flight until now, aside until it is due.
-func (x *index) later(m *message, due int64) {
-	x.nInFlight--
-	m.state, m.due = delayed, due
-	heap.Push(&x.delays, m)
-}
-
-// promote puts the delayed messages that are due back in their queues, at the
-// front: they are their tenant's oldest.
-func (x *index) promote(now int64) {
-	for len(x.delays) > 0 && x.delays[0].due <= now {
-		x.wait(heap.Pop(&x.delays).(*message), true)
-	}
-}
-
-// nextDue is when the next delayed message is due; ok is false if none is.
-func (x *index) nextDue() (due int64, ok bool) {
-	if len(x.delays) == 0 {
-		return 0, false
-	}
-	return x.delays[0].due, true
-}
-
-// putBack undoes take: m is its tenant's next again, whose turn it was.
-func (x *index) putBack(m *message) {
-	x.nInFlight--
-	l := m.lane
-	x.wait(m, true)
-	if x.first == l {
+func (x *index) close(l *lane) {
+	if x.lanes[l.tenant] != l {
 		return
 	}
-	for before := x.first; before != nil; before = before.turn {
-		if before.turn == l {
-			x.leave(before, l)
-			break
-		}
-	}
-	l.inRing, l.turn, x.first = true, x.first, l
-	if x.last == nil {
-		x.last = l
-	}
+	delete(x.lanes, l.tenant)
+	x.numbered[l.flow.ID] = nil
+	x.spare = append(x.spare, l.flow.ID)
 }
 
-// done forgets m, which is in flight.
-func (x *index) done(m *message) {
-	x.nInFlight--
-	x.forget(m)
+// stepOut takes l, whose first message is not in memory, out of the fair queue.
+func (x *index) stepOut(l *lane) {
+	l.turn, l.out = false, true
+	x.fair.Leave(&l.flow)
+	x.out = append(x.out, l)
 }
 
-func (x *index) forget(m *message) {
-	delete(x.bySeq, m.seq)
-	if m.body != nil {
-		x.held -= int64(m.size)
-	}
-	l := m.lane
-	if l.messages--; l.messages == 0 {
-		delete(x.lanes, l.tenant)
-	}
-}
-
-// load gives m its body back.
-func (x *index) load(m *message, body []byte, headers int) {
-	if m.body != nil {
-		return
-	}
-	if m.state == waiting {
-		x.unloaded--
-	}
-	m.setBody(body, headers)
-	x.held += int64(m.size)
-}
-
-// unloadedAhead calls f with up to n of the messages next in turn, for those
-// whose body is neither in memory nor being read.
-func (x *index) unloadedAhead(n int, f func(*message)) {
-	if x.unloaded == 0 {
-		return
-	}
-	depth := 1
-	for seen := 0; seen < n; depth++ {
-		any := false
-		for l := x.first; l != nil && seen < n; l = l.turn {
-			m := l.head
-			for i := 1; i < depth && m != nil; i++ {
-				m = m.next
-			}
-			if m == nil {
-				continue
-			}
-			any = true
-			seen++
-			if m.body == nil && !m.loading {
-				f(m)
-			}
-		}
-		if !any {
+// stepBack undoes stepOut but for the fair queue.
+func (x *index) stepBack(l *lane) {
+	l.out = false
+	for i, o := range x.out {
+		if o == l {
+			x.out[i] = x.out[len(x.out)-1]
+			x.out = x.out[:len(x.out)-1]
 			return
 		}
 	}
 }
 
-// prune forgets the waiting and delayed messages that keep does not want: the
-// stream no longer has them. One pass over the index.
-func (x *index) prune(keep func(*message) bool) (pruned []*message) {
-	for _, l := range x.lanes {
-		var head, tail *message
-		for m := l.head; m != nil; {
-			next := m.next
-			m.next = nil
-			switch {
-			case !keep(m):
-				pruned = append(pruned, m)
-				x.nWaiting--
-				if m.body == nil {
-					x.unloaded--
-				}
-			case head == nil:
-				head, tail = m, m
-			default:
-				tail.next, tail = m, m
-			}
-			m = next
+// take takes up to n messages out, next in turn first, among those whose body is in
+// memory, and marks them in flight. Of ordered lanes they are one tenant's.
+func (x *index) take(n int) []*message {
+	var batch []*message
+	for len(batch) < n {
+		f := x.fair.Next()
+		if f == nil {
+			break
 		}
-		l.head, l.tail = head, tail
-	}
-	for before, l := (*lane)(nil), x.first; l != nil; {
-		next := l.turn
-		if l.head == nil {
-			x.leave(before, l)
-		} else {
-			before = l
+		l := x.numbered[f.ID]
+		if !x.slab.at(l.head).loaded() {
+			x.stepOut(l)
+			continue
 		}
-		l = next
-	}
-	var delays dueHeap
-	for _, m := range x.delays {
-		if keep(m) {
-			m.heap = int32(len(delays))
-			delays = append(delays, m)
-		} else {
-			pruned = append(pruned, m)
+		batch = append(batch, x.depart(l))
+		if !x.ordered {
+			x.seat(l)
+			continue
 		}
+		for len(batch) < n && l.head != 0 && x.slab.at(l.head).loaded() {
+			batch = append(batch, x.depart(l))
+		}
+		x.seat(l)
+		break
 	}
-	heap.Init(&delays)
-	x.delays = delays
-	for _, m := range pruned {
-		x.forget(m)
-	}
-	return pruned
+	x.good -= len(batch)
+	return batch
 }
 
-// oldest is when the broker stored the oldest message; ok is false without one.
-// It costs a look at each tenant's first message and at the delayed.
+// depart takes l's first message out and charges for it.
+func (x *index) depart(l *lane) *message {
+	m := x.slab.at(l.head)
+	if l.head, m.next = m.next, 0; l.head == 0 {
+		l.tail = 0
+	}
+	x.waiting--
+	x.flying++
+	l.away++
+	m.setState(inFlight)
+	x.fair.Serve(&l.flow, m.cost())
+	return m
+}
+
+// later sets m, in flight until now, aside until it is due.
+func (x *index) later(m *message, at int64) {
+	x.flying--
+	m.setState(delayed)
+	if m.loaded() && x.held > x.budget/4*arrivalShare {
+		x.held -= int64(m.size)
+		m.body = nil
+	}
+	heap.Push(&x.delays, due{at, x.seqs.find(&x.slab, m.seq)})
+}
+
+// back undoes take for a message that was not delivered.
+func (x *index) back(m *message) {
+	x.flying--
+	l := x.numbered[m.lane]
+	l.away--
+	x.stepIn(l, x.seqs.find(&x.slab, m.seq), m)
+	x.seat(l)
+}
+
+// promote puts the delayed messages that are due back in their queues.
+func (x *index) promote(now int64) {
+	for len(x.delays) > 0 && x.delays[0].at <= now {
+		r := heap.Pop(&x.delays).(due).message
+		m := x.slab.at(r)
+		l := x.numbered[m.lane]
+		l.away--
+		x.stepIn(l, r, m)
+		x.seat(l)
+	}
+}
+
+// nextDue is when the next delayed message is due; ok is false if none is.
+func (x *index) nextDue() (at int64, ok bool) {
+	if len(x.delays) == 0 {
+		return 0, false
+	}
+	return x.delays[0].at, true
+}
+
+// done forgets m, which is in flight.
+func (x *index) done(m *message) {
+	x.flying--
+	l := x.numbered[m.lane]
+	l.away--
+	x.forget(m)
+	x.seat(l)
+}
+
+func (x *index) forget(m *message) {
+	r := x.seqs.find(&x.slab, m.seq)
+	x.seqs.remove(&x.slab, m.seq)
+	delete(x.tries, m.seq)
+	if m.loaded() {
+		x.held -= int64(m.size)
+	}
+	x.numbered[m.lane].messages--
+	x.slab.give(r)
+}
+
+// ready is how many messages could be taken at most, if their bodies were in memory,
+// as far as it matters for a batch of n.
+func (x *index) ready(n int) int {
+	if !x.ordered {
+		return x.waiting
+	}
+	most := 0
+	consider := func(l *lane) {
+		k := 0
+		for r := l.head; r != 0 && k < n; r = x.slab.at(r).next {
+			k++
+		}
+		most = max(most, k)
+	}
+	if f := x.fair.Next(); f != nil {
+		consider(x.numbered[f.ID])
+	}
+	for _, l := range x.out {
+		consider(l)
+	}
+	return most
+}
+
+// setWeights changes the weights for what is taken from now on.
+func (x *index) setWeights(w Weights) {
+	x.weights = w
+	for _, l := range x.lanes {
+		l.flow.SetWeight(max(1, w[l.tenant]))
+	}
+}
+
+// oldest is when the broker stored the oldest message; ok is false without one. It
+// costs a look at each tenant's first message and at the delayed.
 func (x *index) oldest() (at int64, ok bool) {
 	consider := func(m *message) {
 		if !ok || m.at < at {
@@ -324,43 +374,34 @@ func (x *index) oldest() (at int64, ok bool) {
 		}
 	}
 	for _, l := range x.lanes {
-		if l.head != nil {
-			consider(l.head)
+		if l.head != 0 {
+			consider(x.slab.at(l.head))
 		}
 	}
-	for _, m := range x.delays {
-		consider(m)
+	for _, d := range x.delays {
+		consider(x.slab.at(d.message))
 	}
 	return at, ok
 }
 
-func (x *index) len() int { return len(x.bySeq) }
+func (x *index) len() int { return x.seqs.used }
 
-// dueHeap orders delayed messages by due time, then by sequence.
-type dueHeap []*message
+// due is a delayed message and when it may be tried again, Unix ns.
+type due struct {
+	at      int64
+	message ref
+}
 
-func (h dueHeap) Len() int { return len(h) }
-func (h dueHeap) Less(i, j int) bool {
-	if h[i].due != h[j].due {
-		return h[i].due < h[j].due
-	}
-	return h[i].seq > h[j].seq // put back at the front one by one: the oldest last
-}
-func (h dueHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].heap, h[j].heap = int32(i), int32(j)
-}
-func (h *dueHeap) Push(v any) {
-	m := v.(*message)
-	m.heap = int32(len(*h))
-	*h = append(*h, m)
-}
+// dueHeap is the delayed, next due first.
+type dueHeap []due
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
 func (h *dueHeap) Pop() any {
 	old := *h
-	m := old[len(old)-1]
-	old[len(old)-1] = nil
+	d := old[len(old)-1]
 	*h = old[:len(old)-1]
-	return m
+	return d
 }
-
-func formatSeq(seq uint64) string { return strconv.FormatUint(seq, 10) }

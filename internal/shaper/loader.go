@@ -3,6 +3,7 @@ package shaper
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,20 +17,21 @@ const loaders = 4
 // of their turn.
 type loader struct {
 	s        *Shaper
-	requests chan *message
+	requests chan uint64
 }
 
 func newLoader(s *Shaper) *loader {
-	return &loader{s: s, requests: make(chan *message, 256)}
+	return &loader{s: s, requests: make(chan uint64, 256)}
 }
 
-// request asks for m's body. It requires that the shaper's mu is held and never
-// blocks: what finds no room is asked for again at the next step.
-func (l *loader) request(m *message) {
+// request asks for m's body; it never blocks. What finds no room is asked for again
+// at a later step.
+func (l *loader) request(m *message) bool {
 	select {
-	case l.requests <- m:
-		m.loading = true
+	case l.requests <- m.seq:
+		return true
 	default:
+		return false
 	}
 }
 
@@ -43,42 +45,48 @@ func (l *loader) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case m := <-l.requests:
+		case seq := <-l.requests:
 			if stream == nil {
 				if stream, err = js.Stream(ctx, l.s.deps.Stream); err != nil {
 					stream = nil
 				}
 			}
-			l.load(ctx, stream, m)
+			l.load(ctx, stream, seq)
 		}
 	}
 }
 
-func (l *loader) load(ctx context.Context, stream jetstream.Stream, m *message) {
+func (l *loader) load(ctx context.Context, stream jetstream.Stream, seq uint64) {
 	var raw *jetstream.RawStreamMsg
 	err := errors.New("no stream")
 	if stream != nil {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-		raw, err = stream.GetMsg(bounded, m.seq)
+		raw, err = stream.GetMsg(bounded, seq)
 		cancel()
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		l.s.log.Debug("message not read again", "seq", m.seq, "error", err)
+	s := l.s
+	var body []byte
+	switch {
+	case err == nil:
+		_, topic, _ := strings.Cut(strings.TrimPrefix(raw.Subject, s.deps.Subjects+"."), ".")
+		body = pack(topic, raw.Header, raw.Data)
+	case ctx.Err() == nil && !errors.Is(err, jetstream.ErrMsgNotFound):
+		s.log.Debug("message not read again", "seq", seq, "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	s := l.s
 	s.mu.Lock()
-	m.loading = false
-	switch {
-	case err == nil:
-		body, headers := pack(raw.Header, raw.Data)
-		s.index.load(m, body, headers)
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		// Deleted under us; nothing is left to deliver.
-		s.index.prune(func(other *message) bool { return other != m })
+	if m := s.index.find(seq); m != nil {
+		switch {
+		case err == nil:
+			s.index.load(m, body)
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			s.index.gone(m) // deleted under us; nothing is left to deliver
+		default:
+			s.index.unasked(m)
+		}
 	}
 	s.mu.Unlock()
 	s.poke()

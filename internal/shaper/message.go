@@ -2,14 +2,16 @@ package shaper
 
 import (
 	"encoding/binary"
+	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/flowgate/flowgate/internal/consumers"
 )
 
 // state is where a message of the index is.
-type state uint8
+type state uint32
 
 const (
 	waiting state = iota
@@ -17,94 +19,148 @@ const (
 	inFlight
 )
 
-// message is one undelivered message of the backlog.
+// message is one undelivered message of the backlog: 48 bytes, since there may be
+// millions. What only few of them need is kept elsewhere: attempts in the index, a
+// due time with the delayed, the topic and the headers in the body.
 type message struct {
-	seq   uint64
-	lane  *lane
-	next  *message // in the lane's queue
-	topic string
-	// ack acknowledges it; the newest one counts.
-	ack handle
-	// body is the packed headers and the payload; nil if it is not in memory.
-	body []byte
-	at   int64 // when the broker stored it, Unix ns
-	due  int64 // when it may be tried again, if delayed
-	size int32 // of the body
-	// headers is the length of the packed headers in body.
-	headers  int32
-	heap     int32 // its place among the delayed
-	attempts int32 // that counted so far
-	gen      uint32
-	state    state
-	loading  bool
-	saved    bool // its attempts are in the state bucket
+	seq uint64
+	at  int64 // when the broker stored it, Unix ns
+	// consumer is its number among all that the consumer handed out: a part of its ack.
+	consumer uint64
+	// body is the packed topic, headers and payload; nil if they are not in memory. A
+	// slice would take 24 bytes.
+	body *byte
+	size uint32 // of the body, in memory or not
+	next ref    // in the lane's queue
+	lane uint32
+	bits uint32
 }
+
+// What the bits say, from the lowest: the cost, the generation of the handle, the
+// state, and flags.
+const (
+	costBits  = 20
+	genShift  = costBits
+	genBits   = 8
+	genMask    uint32 = 1<<genBits - 1
+	stateShift        = genShift + genBits
+	stateMask  uint32 = 3 << stateShift
+
+	loading uint32 = 1 << (stateShift + 2) // its body is being read
+	careful uint32 = 1 << (stateShift + 3) // it may have ended a process
+)
+
+func (m *message) cost() uint64 { return max(1, uint64(m.bits&(1<<costBits-1))) }
+
+func (m *message) setCost(cost uint64) {
+	m.bits = m.bits&^(1<<costBits-1) | uint32(min(cost, 1<<costBits-1))
+}
+
+// gen is the generation of its handle, of which the last bits tell enough: between two
+// resets of the consumer all handles are renewed.
+func (m *message) gen() uint8 { return uint8(m.bits >> genShift) }
+
+func (m *message) setGen(gen uint32) {
+	m.bits = m.bits&^(genMask<<genShift) | gen&genMask<<genShift
+}
+
+func (m *message) state() state { return state(m.bits & stateMask >> stateShift) }
+
+func (m *message) setState(s state) { m.bits = m.bits&^stateMask | uint32(s)<<stateShift }
+
+func (m *message) is(flag uint32) bool { return m.bits&flag != 0 }
+
+func (m *message) set(flag uint32, on bool) {
+	if m.bits &^= flag; on {
+		m.bits |= flag
+	}
+}
+
+// loaded reports whether the body is in memory.
+func (m *message) loaded() bool { return m.body != nil }
+
+// setBody gives m its packed body, which is never empty.
+func (m *message) setBody(body []byte) {
+	m.body, m.size = unsafe.SliceData(body), uint32(len(body))
+}
+
+func (m *message) packed() []byte { return unsafe.Slice(m.body, m.size) }
 
 const (
 	msgIDHeader    = "Nats-Msg-Id"
 	deadlineHeader = "Flowgate-Deadline"
+	costHeader     = "Flowgate-Cost"
 )
 
-// pack turns headers into the front part of a body. A map a message would cost
-// more than most payloads.
-func pack(headers map[string][]string, payload []byte) (body []byte, headerLen int) {
-	if len(headers) == 0 {
-		return payload, 0
+// costOf is what a message counts for in the fair share: 1 without a cost of its own.
+func costOf(headers map[string][]string) uint64 {
+	n, err := strconv.ParseUint(first(headers[costHeader]), 10, costBits)
+	if err != nil {
+		return 1 // the front door lets nothing else in
 	}
-	size := 0
+	return max(1, n)
+}
+
+// pack puts topic, headers and payload into one piece. A map and a string a message
+// would cost more than most payloads.
+func pack(topic string, headers map[string][]string, payload []byte) []byte {
+	size := len(topic) + 2*binary.MaxVarintLen32 + len(payload)
 	for k, vs := range headers {
 		for _, v := range vs {
 			size += len(k) + len(v) + 2*binary.MaxVarintLen32
 		}
 	}
-	body = make([]byte, 0, size+len(payload))
+	b := appendText(make([]byte, 0, size), topic)
+	n := 0
+	for _, vs := range headers {
+		n += len(vs)
+	}
+	b = binary.AppendUvarint(b, uint64(n))
 	for k, vs := range headers {
 		for _, v := range vs {
-			body = binary.AppendUvarint(body, uint64(len(k)))
-			body = append(body, k...)
-			body = binary.AppendUvarint(body, uint64(len(v)))
-			body = append(body, v...)
+			b = appendText(appendText(b, k), v)
 		}
 	}
-	headerLen = len(body)
-	return append(body, payload...), headerLen
+	b = append(b, payload...)
+	if cap(b)-len(b) > len(b)/8 {
+		b = append(make([]byte, 0, len(b)), b...) // it may stay for long
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // unpack undoes pack.
-func unpack(body []byte, headerLen int) (headers map[string][]string, payload []byte) {
-	if headerLen == 0 {
-		return nil, body
-	}
-	headers = map[string][]string{}
-	text := func(b []byte) (string, []byte) {
+func unpack(b []byte) (topic string, headers map[string][]string, payload []byte) {
+	text := func() string {
 		n, used := binary.Uvarint(b)
-		return string(b[used : used+int(n)]), b[used+int(n):]
+		s := string(b[used : used+int(n)])
+		b = b[used+int(n):]
+		return s
 	}
-	for b := body[:headerLen]; len(b) > 0; {
-		var k, v string
-		k, b = text(b)
-		v, b = text(b)
-		headers[k] = append(headers[k], v)
+	topic = text()
+	n, used := binary.Uvarint(b)
+	b = b[used:]
+	if n > 0 {
+		headers = make(map[string][]string, n)
 	}
-	return headers, body[headerLen:]
+	for range n {
+		k := text()
+		headers[k] = append(headers[k], text())
+	}
+	return topic, headers, b
 }
 
-// setBody gives m its packed body; nil would say that it is not in memory.
-func (m *message) setBody(body []byte, headers int) {
-	if body == nil {
-		body = []byte{}
-	}
-	m.body, m.size, m.headers = body, int32(len(body)), int32(headers)
-}
-
-// delivery is the attempt that m is about to have. Its id is the tenant's own
-// if the producer gave one, else the stream's; the producer's header comes back
-// as it was sent.
-func (m *message) delivery(origin string, released int64) consumers.Delivery {
-	headers, payload := unpack(m.body, int(m.headers))
+// delivery is the attempt that a message is about to have, after so many that
+// counted. Its id is the tenant's own if the producer gave one, else the stream's; the
+// producer's header comes back as it was sent.
+func (m *message) delivery(origin, tenant string, attempts int, released int64) consumers.Delivery {
+	topic, headers, payload := unpack(m.packed())
 	d := consumers.Delivery{
-		Tenant: m.lane.tenant, Topic: m.topic, Seq: m.seq,
-		Attempt: int(m.attempts) + 1,
+		Tenant: tenant, Topic: topic, Seq: m.seq,
+		Attempt: attempts + 1,
 		Headers: headers, Payload: payload,
 		AdmittedAt: time.Unix(0, m.at).UTC(),
 		ReleasedAt: time.Unix(0, released).UTC(),
@@ -114,12 +170,12 @@ func (m *message) delivery(origin string, released int64) consumers.Delivery {
 		d.ID = first(headers[consumers.IDHeader])
 		delete(headers, consumers.IDHeader)
 		delete(headers, msgIDHeader)
-		if own, ok := strings.CutPrefix(d.ID, m.lane.tenant+"/"); ok {
+		if own, ok := strings.CutPrefix(d.ID, tenant+"/"); ok {
 			headers[msgIDHeader] = []string{own}
 		}
 	} else if len(ids) > 0 {
 		d.ID = ids[0]
-		ids[0] = strings.TrimPrefix(ids[0], m.lane.tenant+"/")
+		ids[0] = strings.TrimPrefix(ids[0], tenant+"/")
 	} else {
 		d.ID = origin + "/" + formatSeq(m.seq)
 	}
@@ -135,3 +191,5 @@ func first(values []string) string {
 	}
 	return values[0]
 }
+
+func formatSeq(seq uint64) string { return strconv.FormatUint(seq, 10) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +67,11 @@ type Deps struct {
 	// Concurrency is the most deliveries in flight, Batch the most messages of
 	// one delivery (0 is 1).
 	Concurrency, Batch int
+	// BatchWait is how long a delivery waits for its batch to fill.
+	BatchWait time.Duration
+	// Ordered: a tenant's messages go strictly in order, one delivery at a time, and
+	// a batch is of one tenant.
+	Ordered bool
 	// DrainTime bounds the wait for deliveries in flight when Run's context ends.
 	DrainTime time.Duration
 	// Clock reads monotonic nanoseconds, anchored to Unix time.
@@ -88,7 +92,8 @@ type Shaper struct {
 	ackRoom int // most unconfirmed at once
 	state   *stateKeeper
 	loader  *loader
-	jobs    chan []*message
+	jobs    chan job
+	filling int64 // the dispatcher's: since when a batch could leave that is not full
 	wake    chan struct{}
 	resync  chan string // asks for a reset of the consumer, with the reason
 	looked  chan struct{}
@@ -98,7 +103,9 @@ type Shaper struct {
 	saved   map[uint64]attempts // of messages not seen yet
 	gen     uint32
 	pruned  uint32  // the generation that was compared with the index last
-	prefix  *string // of the newest handle
+	prefix  string            // of the newest handles
+	odd     map[uint64]string // handles of another form, by sequence
+	running int               // deliveries that the workers have
 	maxSeen uint64
 	tidied  bool
 	// unconfirmed is how many in flight are done but for the broker's confirmation.
@@ -117,8 +124,9 @@ func New(cfg Config, deps Deps) (*Shaper, error) {
 	s := &Shaper{
 		cfg: cfg, deps: deps, clock: clock,
 		log:    deps.Logger.With("component", "shaper"),
-		index:  newIndex(int64(cfg.Memory)),
-		jobs:   make(chan []*message, deps.Concurrency),
+		index:  newIndex(int64(cfg.Memory), deps.Ordered, cfg.Weights),
+		jobs:   make(chan job, deps.Concurrency),
+		odd:    map[uint64]string{},
 		wake:   make(chan struct{}, 1),
 		resync: make(chan string, 1),
 		looked: make(chan struct{}),
@@ -148,7 +156,15 @@ func (s *Shaper) Run(ctx context.Context) error {
 		return err
 	}
 	s.saved = saved
-	s.clock.Restore(departure, s.deps.Clock(), uint64(s.deps.Batch))
+	s.clock.Restore(departure.Next, s.deps.Clock(), uint64(s.deps.Batch))
+	if departure.Next != 0 && !departure.Clean {
+		if err := s.suspect(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.state.begin(ctx, s.clock.Next()); err != nil {
+		return err
+	}
 	if err := s.acks.listen(); err != nil {
 		return err
 	}
@@ -188,12 +204,31 @@ func (s *Shaper) Run(ctx context.Context) error {
 	workers.Wait()
 	timer.Stop()
 	s.acks.wait(time.Second)
-	s.state.depart(s.clock.Next(), true)
+	s.state.end(s.clock.Next(), true)
 	stopKeeping()
 	keeper.Wait()
 	if cause := context.Cause(run); ctx.Err() == nil {
 		return cause
 	}
+	return nil
+}
+
+// suspect has those handled with care that may have ended the process before this one:
+// of what is there each tenant's first, as many as were in flight or not confirmed at
+// most.
+func (s *Shaper) suspect(ctx context.Context) error {
+	js, err := jetstream.New(s.deps.NATS)
+	if err != nil {
+		return err
+	}
+	stream, err := js.Stream(ctx, s.deps.Stream)
+	if err != nil {
+		return fmt.Errorf("shaper: read stream %s: %w", s.deps.Stream, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.suspectsTo = stream.CachedInfo().State.LastSeq
+	s.index.suspectsEach = s.deps.Concurrency*s.deps.Batch + s.ackRoom
 	return nil
 }
 
@@ -226,20 +261,28 @@ func (s *Shaper) step() time.Duration {
 		now := s.deps.Clock()
 		s.mu.Lock()
 		s.index.promote(now)
-		s.index.unloadedAhead(s.ahead(), s.loader.request)
-		free := s.index.nInFlight-s.unconfirmed < s.deps.Concurrency*s.deps.Batch && s.unconfirmed < s.ackRoom && len(s.jobs) < cap(s.jobs)
-		ready := s.index.nWaiting > 0
+		s.index.ahead(s.ahead(), s.loader.request)
+		free := s.running < s.deps.Concurrency && s.unconfirmed < s.ackRoom
+		ready := s.index.ready(s.deps.Batch)
 		due, delayed := s.index.nextDue()
 		s.mu.Unlock()
+		next := idle
+		if delayed {
+			next = time.Duration(due - now)
+		}
 		switch {
-		case !free, !ready && !delayed:
+		case !free:
 			return s.hold(idle)
-		case !ready:
-			return s.hold(time.Duration(due - now))
+		case ready == 0:
+			s.filling = 0
+			return s.hold(next)
 		}
 		if wait := s.clock.Wait(now); wait > 0 {
 			s.paced = true
 			return min(wait, idle)
+		}
+		if wait := s.fill(now, ready); wait > 0 {
+			return s.hold(min(wait, next))
 		}
 		if !s.deps.Lease.Valid() {
 			return s.hold(leasePause)
@@ -248,11 +291,22 @@ func (s *Shaper) step() time.Duration {
 		if !ok {
 			return s.hold(min(max(wait, time.Millisecond), idle))
 		}
-		if wait, started := s.start(); !started {
+		if !s.start() {
 			s.deps.Outlet.Unready()
-			return s.hold(wait)
+			return s.hold(next) // all that wait are being read; the loader wakes us
 		}
 	}
+}
+
+// fill is how long a batch that is not full waits for more, from when it could leave.
+func (s *Shaper) fill(now int64, ready int) time.Duration {
+	if ready >= s.deps.Batch || s.deps.BatchWait == 0 {
+		return 0
+	}
+	if s.filling == 0 {
+		s.filling = now
+	}
+	return s.deps.BatchWait - time.Duration(now-s.filling)
 }
 
 // hold waits for something else than the departure clock: what leaves next is not
@@ -262,105 +316,61 @@ func (s *Shaper) hold(wait time.Duration) time.Duration {
 	return wait
 }
 
-// start takes the next batch and sends it off at the departure clock's reading; if
-// it cannot, it says when to try again.
-func (s *Shaper) start() (wait time.Duration, started bool) {
+// start takes the next batch and sends it off at the departure clock's reading; false
+// if there is nothing to take.
+func (s *Shaper) start() bool {
 	s.mu.Lock()
-	var batch []*message
-	for len(batch) < s.deps.Batch {
-		m := s.index.take()
-		if m == nil {
-			break
-		}
-		batch = append(batch, m)
+	j := job{messages: s.index.take(s.deps.Batch)}
+	for _, m := range j.messages {
+		j.tenants = append(j.tenants, s.index.numbered[m.lane].tenant)
+		tries := s.index.tries[m.seq]
+		j.tries = append(j.tries, tries)
+		j.careful = j.careful || tries > 0 || m.is(careful)
+	}
+	if len(j.messages) > 0 {
+		s.running++
 	}
 	s.mu.Unlock()
-	if len(batch) == 0 {
-		return idle, false // all that wait are being read; the loader wakes us
+	n := uint64(len(j.messages))
+	if n == 0 {
+		return false
 	}
-	if !s.deps.Lease.Valid() { // right before: it ends by itself
-		s.mu.Lock()
-		for _, m := range slices.Backward(batch) {
-			s.index.putBack(m)
-		}
-		s.mu.Unlock()
-		return leasePause, false
-	}
+	s.filling = 0
 	scheduled := s.clock.Next()
-	now := s.deps.Clock()
+	j.released = s.deps.Clock()
 	// The clock only moves on from the Wait that let us in.
-	s.clock.Depart(now, uint64(len(batch)))
-	for _, m := range batch {
-		m.due = now // in flight it is the departure
-	}
+	s.clock.Depart(j.released, n)
 	// Late is what the clock alone held back; what came or was let go just now is not.
 	late := int64(0)
 	if s.paced {
-		late = now - scheduled
+		late = j.released - scheduled
 	}
-	s.metrics.released(len(batch), late)
-	s.state.depart(s.clock.Next(), false)
+	s.metrics.released(int(n), late)
+	s.state.depart(s.clock.Next())
 	s.tell()
-	s.jobs <- batch // has room: one a worker
-	return 0, true
+	s.jobs <- j // has room: one a worker
+	return true
 }
 
 // ahead is how many of the messages next in turn should have their bodies in
 // memory.
-func (s *Shaper) ahead() int { return 8 + 4*s.deps.Batch*s.deps.Concurrency }
-
-// deliver is a worker: it makes attempts until there are no more jobs.
-func (s *Shaper) deliver(ctx context.Context) {
-	for batch := range s.jobs {
-		deliveries := make([]consumers.Delivery, len(batch))
-		for i, m := range batch {
-			deliveries[i] = m.delivery(s.deps.Origin, m.due)
-		}
-		outcomes := s.deps.Outlet.Attempt(ctx, deliveries)
-		s.finish(batch, outcomes)
-	}
-}
-
-// finish does what the outcomes say. What is to be acknowledged stays in flight
-// until the broker confirms that; only so many may.
-func (s *Shaper) finish(batch []*message, outcomes []consumers.Outcome) {
-	now := s.deps.Clock()
-	for i, m := range batch {
-		o := outcomes[i]
-		if o.Action == consumers.Ack {
-			s.mu.Lock()
-			s.unconfirmed++
-			s.mu.Unlock()
-			s.ack(m)
-			continue
-		}
-		if o.Counted {
-			m.attempts++
-			m.saved = true
-			s.state.save(m.seq, attempts{Attempts: int(m.attempts), Due: now + int64(o.Delay)})
-		}
-		s.mu.Lock()
-		s.index.later(m, now+int64(min(o.Delay, math.MaxInt64/4)))
-		s.mu.Unlock()
-	}
-	s.tell()
-	s.poke()
-}
+func (s *Shaper) ahead() int { return max(64, 2*s.deps.Batch*s.deps.Concurrency) }
 
 // settled forgets messages whose acknowledgement is confirmed.
 func (s *Shaper) settled(seqs []uint64) {
 	s.mu.Lock()
 	for _, seq := range seqs {
-		m := s.index.bySeq[seq]
-		if m == nil || m.state != inFlight {
+		m := s.index.find(seq)
+		if m == nil || m.state() != inFlight {
 			continue
 		}
+		if s.index.tries[seq] > 0 {
+			s.state.forget(seq)
+		}
+		delete(s.odd, seq)
 		s.index.done(m)
 		s.unconfirmed--
 		s.finished++
-		if m.saved {
-			s.state.forget(seq)
-		}
 	}
 	s.mu.Unlock()
 	s.tell()
@@ -371,16 +381,23 @@ func (s *Shaper) settled(seqs []uint64) {
 // handle.
 func (s *Shaper) ack(m *message) {
 	s.mu.Lock()
-	handle, gen := m.ack, m.gen
+	handle, gen := s.handle(m), m.gen()
 	s.mu.Unlock()
-	s.acks.done(m.seq, handle.subject(m.seq, m.at), gen)
+	s.acks.done(m.seq, handle, gen)
+}
+
+// SetWeights changes the tenants' parts of the rate, from the next message on.
+func (s *Shaper) SetWeights(w Weights) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.setWeights(w)
 }
 
 // tell brings the backlog's count up to date.
 func (s *Shaper) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deps.Backlog.Outlet(uint64(s.index.nWaiting), uint64(s.index.nInFlight), uint64(len(s.index.delays)), s.finished)
+	s.deps.Backlog.Outlet(uint64(s.index.waiting), uint64(s.index.flying), uint64(len(s.index.delays)), s.finished)
 	s.finished = 0
 }
 

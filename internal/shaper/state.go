@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +28,8 @@ const (
 type departure struct {
 	V    int   `json:"v"`
 	Next int64 `json:"next"` // Unix ns of the earliest next departure
+	// Clean: the process ended in order, with nothing in flight.
+	Clean bool `json:"clean,omitempty"`
 }
 
 // attempts is what a message that failed has behind it. The server's delivery
@@ -48,6 +52,9 @@ type stateKeeper struct {
 	log    *slog.Logger
 	wake   chan struct{}
 
+	// writing is held over each write, so that an older value never follows a newer.
+	writing sync.Mutex
+
 	mu       sync.Mutex
 	changes  map[string][]byte // nil: remove
 	departed time.Time
@@ -58,8 +65,8 @@ func newStateKeeper(kv jetstream.KeyValue, stream jetstream.Stream, log *slog.Lo
 }
 
 // load reads what a predecessor left: attempts by sequence, and the departure
-// clock's next instant (0 if there is none).
-func (k *stateKeeper) load(ctx context.Context) (map[uint64]attempts, int64, error) {
+// clock, which is zero if there is none.
+func (k *stateKeeper) load(ctx context.Context) (map[uint64]attempts, departure, error) {
 	saved := map[uint64]attempts{}
 	var d departure
 	if e, err := k.kv.Get(ctx, departureKey); err == nil {
@@ -67,20 +74,20 @@ func (k *stateKeeper) load(ctx context.Context) (map[uint64]attempts, int64, err
 			k.log.Warn("departure state not understood; the clock begins anew", "error", err)
 		}
 	} else if !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, 0, fmt.Errorf("shaper: read %s from bucket %s: %w", departureKey, k.kv.Bucket(), err)
+		return nil, d, fmt.Errorf("shaper: read %s from bucket %s: %w", departureKey, k.kv.Bucket(), err)
 	}
 	w, err := k.kv.Watch(ctx, retryPrefix+"*", jetstream.IgnoreDeletes())
 	if err != nil {
-		return nil, 0, fmt.Errorf("shaper: read %s* from bucket %s: %w", retryPrefix, k.kv.Bucket(), err)
+		return nil, d, fmt.Errorf("shaper: read %s* from bucket %s: %w", retryPrefix, k.kv.Bucket(), err)
 	}
 	defer func() { _ = w.Stop() }()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, 0, ctx.Err()
+			return nil, d, ctx.Err()
 		case e, ok := <-w.Updates():
 			if !ok || e == nil {
-				return saved, d.Next, nil
+				return saved, d, nil
 			}
 			var a attempts
 			seq, err := strconv.ParseUint(strings.TrimPrefix(e.Key(), retryPrefix), 10, 64)
@@ -96,12 +103,11 @@ func (k *stateKeeper) load(ctx context.Context) (map[uint64]attempts, int64, err
 	}
 }
 
-// depart notes the departure clock's next instant; it is written each second, or
-// now.
-func (k *stateKeeper) depart(next int64, now bool) {
+// depart notes the departure clock's next instant; it is written each second.
+func (k *stateKeeper) depart(next int64) {
 	k.mu.Lock()
 	at := time.Now()
-	if !now && at.Sub(k.departed) < departEvery {
+	if at.Sub(k.departed) < departEvery {
 		k.mu.Unlock()
 		return
 	}
@@ -110,19 +116,51 @@ func (k *stateKeeper) depart(next int64, now bool) {
 	k.put(departureKey, departure{V: 1, Next: next})
 }
 
+// end notes it for the last time; clean says that nothing is in flight.
+func (k *stateKeeper) end(next int64, clean bool) {
+	k.put(departureKey, departure{V: 1, Next: next, Clean: clean})
+}
+
+// begin writes that a process is at work, so that one that is killed is not taken for
+// one that ended in order.
+func (k *stateKeeper) begin(ctx context.Context, next int64) error {
+	bounded, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if err := k.write(bounded, departureKey, encode(departure{V: 1, Next: next})); err != nil {
+		return fmt.Errorf("shaper: write %s to bucket %s: %w", departureKey, k.kv.Bucket(), err)
+	}
+	return nil
+}
+
 func (k *stateKeeper) save(seq uint64, a attempts) {
 	a.V = 1
 	k.put(retryPrefix+formatSeq(seq), a)
 }
 
+// saveNow is save that returns when it is written, or why it is not.
+func (k *stateKeeper) saveNow(ctx context.Context, seq uint64, a attempts) error {
+	a.V = 1
+	key := retryPrefix + formatSeq(seq)
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	k.mu.Lock()
+	delete(k.changes, key)
+	k.mu.Unlock()
+	bounded, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return k.write(bounded, key, encode(a))
+}
+
 func (k *stateKeeper) forget(seq uint64) { k.change(retryPrefix+formatSeq(seq), nil) }
 
-func (k *stateKeeper) put(key string, v any) {
+func (k *stateKeeper) put(key string, v any) { k.change(key, encode(v)) }
+
+func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // of our own structs
 	}
-	k.change(key, b)
+	return b
 }
 
 func (k *stateKeeper) change(key string, value []byte) {
@@ -154,27 +192,22 @@ func (k *stateKeeper) run(ctx context.Context) {
 	}
 }
 
+// writeTimeout bounds one write.
+const writeTimeout = 2 * time.Second
+
 // flush writes what has changed; what fails is kept, unless it changed again.
 func (k *stateKeeper) flush(complain *rate.Sometimes) bool {
 	k.mu.Lock()
-	changes := k.changes
-	k.changes = map[string][]byte{}
+	keys := slices.Collect(maps.Keys(k.changes))
 	k.mu.Unlock()
-	ok := true
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	for key, value := range changes {
-		err := k.write(ctx, key, value)
-		if err == nil {
-			continue
+	ok := true
+	for _, key := range keys {
+		if err := k.flushKey(ctx, key); err != nil {
+			ok = false
+			complain.Do(func() { k.log.Warn("state not written; tried again", "key", key, "error", err) })
 		}
-		ok = false
-		complain.Do(func() { k.log.Warn("state not written; tried again", "key", key, "error", err) })
-		k.mu.Lock()
-		if _, newer := k.changes[key]; !newer {
-			k.changes[key] = value
-		}
-		k.mu.Unlock()
 	}
 	if !ok {
 		select {
@@ -183,6 +216,27 @@ func (k *stateKeeper) flush(complain *rate.Sometimes) bool {
 		}
 	}
 	return ok
+}
+
+func (k *stateKeeper) flushKey(ctx context.Context, key string) error {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	k.mu.Lock()
+	value, ok := k.changes[key]
+	delete(k.changes, key)
+	k.mu.Unlock()
+	if !ok {
+		return nil // written meanwhile
+	}
+	err := k.write(ctx, key, value)
+	if err != nil {
+		k.mu.Lock()
+		if _, newer := k.changes[key]; !newer {
+			k.changes[key] = value
+		}
+		k.mu.Unlock()
+	}
+	return err
 }
 
 // write removes a key for good when its value is nil: a delete marker a message

@@ -164,7 +164,8 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 		State: g.assets.State, StateStream: g.assets.StateStream,
 		Outlet: g.desk, Backlog: g.backlog, Lease: g.lease,
 		Forwarded:   func() uint64 { return g.door.Forwarded() },
-		Concurrency: g.cfg.Consumer.Concurrency, Batch: g.cfg.Consumer.Batch,
+		Concurrency: g.cfg.Consumer.Concurrency, Batch: g.cfg.Consumer.Batch, BatchWait: g.cfg.Consumer.BatchWait,
+		Ordered:   g.cfg.Consumer.Order == consumers.OrderTenant,
 		DrainTime: g.cfg.ShutdownTimeout * 3 / 4,
 		Clock:     g.clock.now, Registerer: g.registry, Logger: g.log,
 	})
