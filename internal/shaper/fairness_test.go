@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
 	"github.com/flowgate/flowgate/internal/bubble"
 )
 
@@ -80,6 +83,52 @@ func TestOrderWithinATenant(t *testing.T) {
 		}
 		if len(log) != 50 {
 			t.Errorf("%d deliveries of 50", len(log))
+		}
+	})
+}
+
+// Tenants get their weights' parts, of the cost and not of the number, and new weights
+// hold at once.
+func TestWeightsAndCosts(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for _, tenant := range []string{"five", "three", "two"} {
+			r.publish(tenant, 900)
+		}
+		for range 300 {
+			m := nats.NewMsg(subjects + ".costly.orders")
+			m.Header.Set("Flowgate-Cost", "10")
+			if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cfg := config()
+		cfg.Rate = algorithms.Rate{N: 100, Per: time.Second}
+		cfg.Weights = Weights{"five": 5, "three": 3, "two": 2, "costly": 10}
+		s := r.run(cfg, nil)
+		counts := func(log []attempt) map[string]int {
+			n := map[string]int{}
+			for _, a := range log {
+				n[a.Tenant]++
+			}
+			return n
+		}
+		time.Sleep(11 * time.Second)
+		log := r.destination.log()[:1100]
+		for tenant, want := range map[string]int{"five": 500, "three": 300, "two": 200, "costly": 100} {
+			if got := counts(log)[tenant]; got < want-want/100-1 || got > want+want/100+1 {
+				t.Errorf("%s got %d of 1100, want %d within 1 %%", tenant, got, want)
+			}
+		}
+		s.SetWeights(Weights{"two": 8, "costly": 10})
+		time.Sleep(100 * time.Millisecond)
+		from := len(r.destination.log())
+		time.Sleep(5500 * time.Millisecond)
+		log = r.destination.log()[from : from+550]
+		for tenant, want := range map[string]int{"five": 50, "three": 50, "two": 400, "costly": 50} {
+			if got := counts(log)[tenant]; got < want-5 || got > want+5 {
+				t.Errorf("with the new weights %s got %d of 550, want %d", tenant, got, want)
+			}
 		}
 	})
 }
