@@ -69,6 +69,7 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, t Topology, hav
 		m.AckWait, m.MaxAckPending, m.MaxDeliver, m.BackOff = want.AckWait, want.MaxAckPending, want.MaxDeliver, nil
 		m.HeadersOnly, m.InactiveThreshold = false, 0
 		m.MaxRequestBatch, m.MaxRequestExpires, m.MaxRequestMaxBytes = 0, 0, 0
+		m.MemoryStorage = want.MemoryStorage
 		if reflect.DeepEqual(m, have.Config) {
 			c, err := js.Consumer(ctx, t.Stream, t.Consumer)
 			if err != nil {
@@ -77,6 +78,11 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, t Topology, hav
 			return c, nil
 		}
 		want = m
+		if have.Config.MemoryStorage != m.MemoryStorage { // cannot be changed; the messages stay
+			if err := js.DeleteConsumer(ctx, t.Stream, t.Consumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+				return nil, fmt.Errorf("consumer %s of stream %s: %w", t.Consumer, t.Stream, err)
+			}
+		}
 	}
 	c, err := js.CreateOrUpdateConsumer(ctx, t.Stream, want)
 	if err != nil {

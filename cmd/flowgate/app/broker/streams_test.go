@@ -74,7 +74,7 @@ func TestEnsureMakesEverything(t *testing.T) {
 		"FLOWGATE": backlog, "FLOWGATE_DLQ": dead, "KV_FLOWGATE_STATE": state, "KV_FLOWGATE_LIMITS": limits,
 		"FLOWGATE > shaper": jetstream.ConsumerConfig{
 			Name: "shaper", Durable: "shaper", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 24 * time.Hour,
-			MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 512,
+			MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 512, MemoryStorage: true,
 		},
 	} {
 		if diff := cmp.Diff(want, all[name],
@@ -247,5 +247,34 @@ func TestOtherSettingsAreLeftAlone(t *testing.T) {
 	c := configs(t, js)["FLOWGATE > shaper"].(jetstream.ConsumerConfig)
 	if c.AckWait != 24*time.Hour || c.Metadata["owner"] != "ops" || c.SampleFrequency != "5%" || c.PauseUntil == nil {
 		t.Errorf("the consumer is now %+v", c)
+	}
+}
+
+// A consumer whose state is on the disk, as an older gateway made it, is made anew: no
+// message is lost, and what a user added to it stays.
+func TestEnsureMovesTheConsumerIntoMemory(t *testing.T) {
+	_, js := gateway(t, start(t, testConfig(t.TempDir())))
+	top := testTopology()
+	ensured(t, js, top)
+	if err := js.DeleteConsumer(t.Context(), top.Stream, top.Consumer); err != nil {
+		t.Fatal(err)
+	}
+	old := top.consumer()
+	old.MemoryStorage, old.SampleFrequency = false, "50%"
+	if _, err := js.CreateConsumer(t.Context(), top.Stream, old); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := js.Publish(t.Context(), top.Backlog+".acme.orders", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ensured(t, js, top)
+	c, err := js.Consumer(t.Context(), top.Stream, top.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := c.CachedInfo(); !info.Config.MemoryStorage || info.Config.SampleFrequency != "50%" || info.NumPending != 3 {
+		t.Errorf("the consumer has %d pending and is %+v", info.NumPending, info.Config)
 	}
 }
