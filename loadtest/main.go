@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	measurements := map[string]func(context.Context, bool) ([]figure, error){
-		"forwarding": measureForwarding, "http": measureHTTP, "rate": measureRate, "idle": measureIdle, "memory": measureMemory,
+		"forwarding": measureForwarding, "http": measureHTTP, "rate": measureRate, "idle": measureIdle, "memory": measureMemory, "fairness": measureFairness,
 	}
 	names := f.Args()
 	if len(names) == 0 {
