@@ -3,12 +3,14 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,6 +43,10 @@ func TestMain(m *testing.M) {
 // does, until the parent lifts it.
 const childFileSize = "FLOWGATE_TEST_FILE_SIZE"
 
+// childFailEvery has the child's consumer fail the first attempt at every so many
+// messages; 0: at none.
+const childFailEvery = "FLOWGATE_TEST_FAIL_EVERY"
+
 func child(path string) error {
 	if text := os.Getenv(childFileSize); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -70,7 +76,8 @@ func child(path string) error {
 	if err != nil {
 		return err
 	}
-	a, err := app.New(app.Options{Config: cfg, Logger: log, Destination: noted{inner, file}})
+	failEvery, _ := strconv.ParseUint(os.Getenv(childFailEvery), 10, 64)
+	a, err := app.New(app.Options{Config: cfg, Logger: log, Destination: noted{inner, file, failEvery}})
 	if err != nil {
 		return err
 	}
@@ -81,7 +88,8 @@ func child(path string) error {
 // kernel has survives a SIGKILL.
 type noted struct {
 	consumers.Destination
-	log *os.File
+	log       *os.File
+	failEvery uint64
 }
 
 func (n noted) Deliver(ctx context.Context, batch []consumers.Delivery) []error {
@@ -93,7 +101,20 @@ func (n noted) Deliver(ctx context.Context, batch []consumers.Delivery) []error 
 			n.note("end", d, time.Now())
 		}
 	}()
-	return n.Destination.Deliver(ctx, batch)
+	fails := func(d consumers.Delivery) bool { return n.failEvery > 0 && d.Seq%n.failEvery == 0 && d.Attempt == 1 }
+	var good []consumers.Delivery
+	for _, d := range batch {
+		if !fails(d) {
+			good = append(good, d)
+		}
+	}
+	verdicts := n.Destination.Deliver(ctx, good)
+	for i, d := range batch {
+		if fails(d) {
+			verdicts = slices.Insert(verdicts, i, errors.New("the first attempt fails"))
+		}
+	}
+	return verdicts
 }
 
 func (n noted) note(what string, d consumers.Delivery, at time.Time) {
@@ -107,7 +128,8 @@ type start struct {
 	id      string
 	attempt int
 	at      int64
-	life    int   // the process that made it
+	life    int   // the process that made it, counted
+	process int   // and its number
 	end     int64 // when its consumer was done with it; 0: never
 }
 
@@ -139,7 +161,11 @@ func readStarts(t *testing.T, path string) []*start {
 		if _, ok := lives[parts[4]]; !ok {
 			lives[parts[4]] = len(lives)
 		}
-		s := &start{id: parts[1], attempt: attempt, at: at, life: lives[parts[4]]}
+		process, err := strconv.Atoi(parts[4])
+		if err != nil {
+			t.Fatalf("line %q", lines.Text())
+		}
+		s := &start{id: parts[1], attempt: attempt, at: at, life: lives[parts[4]], process: process}
 		open[s.id] = s
 		starts = append(starts, s)
 	}

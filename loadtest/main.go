@@ -3,7 +3,7 @@
 //
 //	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
 //	go run ./loadtest http          a bare HTTP handler that publishes against the HTTP ingress
-//	go run ./loadtest rate          the rate promise over a minute, at 200/s and 2,000/s
+//	go run ./loadtest rate          the rate promise, at 10, 100, 1,000 and 10,000 a second
 //	go run ./loadtest idle          memory and processor with nothing to do
 //
 // What survives crashes, restarts and outages is in its tests: go test -v ./loadtest

@@ -38,15 +38,18 @@ func (r *recorder) Close() error { return nil }
 
 const tolerance = 5 * time.Millisecond // the default
 
-// measureRate delivers for a minute from a backlog that stands at 10,000: as many
+// measureRate delivers for half a minute from a backlog that stands at 10,000: as many
 // come as leave.
 func measureRate(ctx context.Context, short bool) ([]figure, error) {
-	length := time.Minute
-	if short {
-		length = 2 * time.Second
-	}
 	var figures []figure
-	for _, perSecond := range []uint64{200, 2000} {
+	for _, perSecond := range []uint64{10, 100, 1000, 10_000} {
+		length := 30 * time.Second
+		if perSecond < 100 {
+			length = 2 * time.Minute // one delivery is a thousandth
+		}
+		if short {
+			length = 2 * time.Second
+		}
 		f, err := measureOneRate(ctx, perSecond, length)
 		if err != nil {
 			return nil, err
