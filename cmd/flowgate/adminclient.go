@@ -26,6 +26,7 @@ type adminClient struct {
 	base  string // without a slash at its end
 	token string
 	http  *http.Client
+	again string // what to do about a change that has no answer
 }
 
 // answerTimeout is longer than the gateway takes for a change.
@@ -51,7 +52,7 @@ func (c cli) addrFlag(f *flag.FlagSet) func() (*adminClient, error) {
 			return nil, usageError{fmt.Errorf("%s: %w", from, err)}
 		}
 		// No proxy: those of the environment are for other servers.
-		return &adminClient{base: base, token: admin.Token, http: &http.Client{
+		return &adminClient{base: base, token: admin.Token, again: "`flowgate limits list` shows it", http: &http.Client{
 			Timeout:   answerTimeout,
 			Transport: &http.Transport{DisableKeepAlives: true},
 			// A redirect would take a change elsewhere.
@@ -151,7 +152,7 @@ func (a *adminClient) unanswered(method string, err error) error {
 		err = fmt.Errorf("no answer within %s", a.http.Timeout)
 	}
 	if method != http.MethodGet {
-		return fmt.Errorf("ask the gateway at %s: %w; the change may be made all the same: `flowgate limits list` shows it", a.base, err)
+		return fmt.Errorf("ask the gateway at %s: %w; the change may be made all the same: %s", a.base, err, a.again)
 	}
 	return fmt.Errorf("ask the gateway at %s: %w", a.base, err)
 }

@@ -58,6 +58,8 @@ func commands() []command {
 		{name: "env", args: "[--format=table|md|dotenv|json]", meaning: "list every variable: default, current value, meaning", run: cli.env},
 	}
 	list = append(list, limitsCommands()...)
+	list = append(list, weightsCommands()...)
+	list = append(list, pauseCommands()...)
 	return append(list,
 		command{name: "version", args: "[--json]", meaning: "print the version", run: cli.version},
 		command{name: "help", args: "[command]", meaning: "print this, or how to use a command", run: cli.help},

@@ -180,13 +180,7 @@ func (c cli) limitsList(ctx context.Context, f *flag.FlagSet, args []string) err
 	if list.Stale != "" {
 		fmt.Fprintf(c.stderr, "the live limits may not be those of the bucket: %s\n", list.Stale)
 	}
-	for _, b := range list.Broken {
-		kept := ""
-		if b.Kept {
-			kept = "; the one before it is still in force"
-		}
-		fmt.Fprintf(c.stderr, "not used: %s, revision %d in the bucket: %s%s\n", plain(b.Name), b.Revision, strings.ReplaceAll(b.Error, "\n", "; "), kept)
-	}
+	c.tellBroken(list.Broken)
 	return t.Flush()
 }
 

@@ -196,7 +196,7 @@ func TestTooManyLimits(t *testing.T) {
 		}
 		f.mu.Lock()
 		for _, e := range many[1:] {
-			f.slots[bucketKey(User, e.Key)] = slot{entry: e, good: true}
+			f.slots[bucketKey(User, e.Key)] = slot[Entry]{entry: e, good: true}
 		}
 		f.mu.Unlock()
 		if _, err := f.Set(t.Context(), many[0]); !invalid(err) {

@@ -174,15 +174,16 @@ func (l *Live) missed(info *jetstream.StreamInfo, expected uint64) bool {
 func (l *Live) replace(info *jetstream.StreamInfo, all []jetstream.KeyValueEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	was := l.slots
+	slots, weights := l.slots, l.weights
 	if !info.Created.Equal(l.created) { // its revisions are others
-		l.applied, l.refused = 0, 0
+		l.applied, l.refused, l.weighed = 0, 0, 0
 	}
-	l.slots = make(map[string]slot, len(all))
+	l.slots, l.weights = make(map[string]slot[Entry], len(all)), map[string]slot[Weight]{}
+	l.changed, l.reweighed = true, true
 	// The last revision may have been one that was purged, and is never heard of.
 	l.created, l.seen = info.Created, info.State.LastSeq
 	for _, e := range all {
-		l.see(e, was[e.Key()])
+		l.see(e, slots[e.Key()], weights[e.Key()])
 	}
 }
 
@@ -190,29 +191,46 @@ func (l *Live) replace(info *jetstream.StreamInfo, all []jetstream.KeyValueEntry
 func (l *Live) take(e jetstream.KeyValueEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.see(e, l.slots[e.Key()])
+	l.see(e, l.slots[e.Key()], l.weights[e.Key()])
 }
 
-// see requires that mu is held; was is what was known of that key.
-func (l *Live) see(e jetstream.KeyValueEntry, was slot) {
+// see requires that mu is held; limit and weight are what was known of that key,
+// which is of one or the other.
+func (l *Live) see(e jetstream.KeyValueEntry, limit slot[Entry], weight slot[Weight]) {
 	l.seen = max(l.seen, e.Revision())
+	if !isWeightKey(e.Key()) {
+		heard(l, l.slots, e, limit, "limits", decodeEntry)
+		l.changed = true
+	} else if l.applyWeights != nil {
+		heard(l, l.weights, e, weight, "weights", l.decodeWeight)
+		l.reweighed = true
+	}
+}
+
+// heard brings the slot of e's key up to date. What cannot be read leaves the last
+// good entry in force.
+func heard[T any](l *Live, slots map[string]slot[T], e jetstream.KeyValueEntry, was slot[T], kind string, decode func(jetstream.KeyValueEntry) (T, error)) {
 	if e.Operation() != jetstream.KeyValuePut {
-		delete(l.slots, e.Key())
+		delete(slots, e.Key())
 		return
 	}
-	now := slot{entry: was.entry, good: was.good, revision: e.Revision()}
-	entry, err := decode(e.Key(), e.Value())
-	if err != nil {
+	now := slot[T]{entry: was.entry, good: was.good, revision: e.Revision()}
+	if entry, err := decode(e); err == nil {
+		now.entry, now.good = entry, true
+	} else {
 		now.fault = err.Error()
 		if was.revision != e.Revision() {
-			l.log.Warn("an entry of the live limits is not used",
+			l.log.Warn("an entry of the live "+kind+" is not used",
 				"bucket", l.bucket.Bucket(), "name", shownKey(e.Key()), "revision", e.Revision(), "kept", was.good, "error", err)
 		}
-	} else {
-		if entry.Revision = e.Revision(); entry.At.IsZero() {
-			entry.At = e.Created().UTC()
-		}
-		now.entry, now.good = entry, true
 	}
-	l.slots[e.Key()] = now
+	slots[e.Key()] = now
+}
+
+func decodeEntry(e jetstream.KeyValueEntry) (Entry, error) {
+	entry, err := decode(e.Key(), e.Value())
+	if entry.Revision = e.Revision(); entry.At.IsZero() {
+		entry.At = e.Created().UTC()
+	}
+	return entry, err
 }

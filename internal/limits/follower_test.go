@@ -77,7 +77,7 @@ func TestTheBrokerComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := followOver(t, nc, js)
+		f := followOver(t, nc, js, nil)
 		f.set(Tenant, "acme", "token-bucket:1/s")
 		f.set(Tenant, "goes", "token-bucket:1/s")
 		for range 3 {

@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +37,11 @@ type LiveDeps struct {
 	// twice at the same time, and the slice is its own. If it fails, those before stay
 	// in force.
 	Apply func(entries []Entry) error
+	// ApplyWeights gets all tenants' weights in force, sorted, at every change of them;
+	// nil: weights are passed over. The slice is its own. CheckWeight says what is
+	// wrong with one.
+	ApplyWeights func(weights []Weight)
+	CheckWeight  func(tenant string, weight uint64) error
 	// Now is the time of day.
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -51,26 +55,35 @@ type Live struct {
 	now        func() time.Time
 	log        *slog.Logger
 
+	applyWeights func([]Weight) // nil: weights are passed over
+	checkWeight  func(tenant string, weight uint64) error
+
 	changing sync.RWMutex  // a change of the set as a whole excludes all others
 	released chan struct{} // something held back may be applied
 	another  chan struct{} // the bucket is not the one that was read
 
 	mu      sync.Mutex
-	slots   map[string]slot // by the bucket's key
-	created time.Time       // the bucket that was read
-	seen    uint64          // up to which revision slots holds it
-	applied uint64          // up to which revision it is in force
+	slots   map[string]slot[Entry] // by the bucket's key
+	changed bool                   // they are others than those that were applied last
+	created time.Time              // the bucket that was read
+	seen    uint64                 // up to which revision slots holds it
+	applied uint64                 // up to which revision it is in force
 	inForce []Entry
 	refused uint64        // up to which revision it could not be put in force, for fault
 	fault   error         // nil: the set that was read last is in force
 	lost    error         // why the bucket is not followed; nil if it is
 	held    bool          // a change of many entries takes effect as one
-	news    chan struct{} // closed when seen or applied moves on
+	news    chan struct{} // closed when seen, applied or weighed moves on
+
+	weights        map[string]slot[Weight] // by the bucket's key
+	reweighed      bool                    // they are others than those that were applied last
+	weighed        uint64                  // up to which revision they are in force
+	weightsInForce []Weight
 }
 
 // slot is what is known of one key of the bucket.
-type slot struct {
-	entry    Entry
+type slot[T any] struct {
+	entry    T
 	good     bool   // entry is in force
 	revision uint64 // the last one seen, good or not
 	fault    string // what is wrong with it
@@ -90,8 +103,10 @@ type BrokenEntry struct {
 func NewLive(d LiveDeps) *Live {
 	return &Live{
 		bucket: d.Bucket, connection: d.Connection, apply: d.Apply, now: d.Now,
+		applyWeights: d.ApplyWeights, checkWeight: d.CheckWeight,
 		log:      d.Logger.With("component", "limits"),
-		released: make(chan struct{}, 1), another: make(chan struct{}, 1), slots: map[string]slot{}, news: make(chan struct{}),
+		released: make(chan struct{}, 1), another: make(chan struct{}, 1), news: make(chan struct{}),
+		slots: map[string]slot[Entry]{}, weights: map[string]slot[Weight]{},
 	}
 }
 
@@ -164,19 +179,17 @@ func (l *Live) List() []Entry {
 func (l *Live) Broken() []BrokenEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var list []BrokenEntry
-	for _, k := range slices.Sorted(maps.Keys(l.slots)) {
-		if s := l.slots[k]; s.fault != "" {
-			list = append(list, BrokenEntry{Name: shownKey(k), Revision: s.revision, Error: s.fault, Kept: s.good})
-		}
-	}
-	return list
+	return broken(l.slots)
 }
 
 // publish applies what was read. Only Run's goroutine calls it, and Load's before.
 func (l *Live) publish() {
+	l.publishWeights()
 	l.mu.Lock()
-	if l.held {
+	if l.held || !l.changed {
+		if !l.held {
+			l.applied = l.seen
+		}
 		l.announce()
 		l.mu.Unlock()
 		return
@@ -214,7 +227,7 @@ func (l *Live) publish() {
 			l.inForce = some
 		}
 	} else {
-		l.applied, l.inForce = seen, entries
+		l.applied, l.inForce, l.changed = seen, entries, false
 	}
 	l.announce()
 }

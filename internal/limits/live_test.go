@@ -93,21 +93,31 @@ func connect(t *testing.T, s *server.Server) (*nats.Conn, jetstream.JetStream) {
 // follow loads and follows the bucket LIMITS of a server.
 func follow(t *testing.T, s *server.Server) *followed {
 	t.Helper()
-	nc, js := connect(t, s)
-	return followOver(t, nc, js)
+	return followWith(t, s, nil)
 }
 
-func followOver(t *testing.T, nc *nats.Conn, js jetstream.JetStream) *followed {
+func followWith(t *testing.T, s *server.Server, change func(*LiveDeps)) *followed {
+	t.Helper()
+	nc, js := connect(t, s)
+	return followOver(t, nc, js, change)
+}
+
+// followOver uses a connection that is there; change may be nil.
+func followOver(t *testing.T, nc *nats.Conn, js jetstream.JetStream, change func(*LiveDeps)) *followed {
 	t.Helper()
 	bucket, err := js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "LIMITS"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &followed{t: t, table: &table{}, bucket: bucket, js: js, log: &bubble.Log{}}
-	f.Live = NewLive(LiveDeps{
+	deps := LiveDeps{
 		Bucket: bucket, Connection: nc, Apply: f.table.apply, Now: time.Now,
 		Logger: f.log.Logger(slog.LevelInfo),
-	})
+	}
+	if change != nil {
+		change(&deps)
+	}
+	f.Live = NewLive(deps)
 	if err := f.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -271,21 +281,23 @@ func TestMoreLimitsThanThereIsRoomFor(t *testing.T) {
 	add := func(n int) {
 		for i := range n {
 			e := entry(t, User, fmt.Sprintf("user-%06d", i), "token-bucket:1/s")
-			l.slots[bucketKey(e.Scope, e.Key)] = slot{entry: e, good: true}
+			l.slots[bucketKey(e.Scope, e.Key)] = slot[Entry]{entry: e, good: true}
 		}
 	}
-	l.slots[bucketKey(Tenant, "acme")] = slot{entry: entry(t, Tenant, "acme", "token-bucket:1/s"), good: true}
+	l.changed = true
+	l.slots[bucketKey(Tenant, "acme")] = slot[Entry]{entry: entry(t, Tenant, "acme", "token-bucket:1/s"), good: true}
 	add(maxEntries + 1)
 	l.publish()
 	if len(inForce) != maxEntries+1 || inForce[0].Key != "acme" || len(l.List()) != maxEntries+1 || l.Stale() == nil {
 		t.Fatalf("%d in force, %d listed, stale: %v", len(inForce), len(l.List()), l.Stale())
 	}
-	l.slots = map[string]slot{}
+	l.slots, l.changed = map[string]slot[Entry]{}, true
 	add(10)
 	l.publish()
 	if len(inForce) != 10 || l.Stale() != nil {
 		t.Fatalf("%d in force, stale: %v", len(inForce), l.Stale())
 	}
+	l.changed = true
 	add(maxEntries + 2)
 	l.publish()
 	if len(inForce) != 10 || len(l.List()) != 10 || l.Stale() == nil {

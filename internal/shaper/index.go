@@ -52,7 +52,7 @@ type lane struct {
 	out        bool
 	turn       bool // it stands in the fair queue
 	// cursor is where a look ahead has come to.
-	cursor ref
+	cursor   ref
 	suspects int // how many it had
 }
 

@@ -39,9 +39,9 @@ type message struct {
 // What the bits say, from the lowest: the cost, the generation of the handle, the
 // state, and flags.
 const (
-	costBits  = 20
-	genShift  = costBits
-	genBits   = 8
+	costBits          = 20
+	genShift          = costBits
+	genBits           = 8
 	genMask    uint32 = 1<<genBits - 1
 	stateShift        = genShift + genBits
 	stateMask  uint32 = 3 << stateShift

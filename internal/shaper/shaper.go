@@ -91,6 +91,7 @@ type Shaper struct {
 	acks    *acks
 	ackRoom int // most unconfirmed at once
 	state   *stateKeeper
+	pause   *pauseKeeper
 	loader  *loader
 	jobs    chan job
 	filling int64 // the dispatcher's: since when a batch could leave that is not full
@@ -102,7 +103,7 @@ type Shaper struct {
 	index   *index
 	saved   map[uint64]attempts // of messages not seen yet
 	gen     uint32
-	pruned  uint32  // the generation that was compared with the index last
+	pruned  uint32            // the generation that was compared with the index last
 	prefix  string            // of the newest handles
 	odd     map[uint64]string // handles of another form, by sequence
 	running int               // deliveries that the workers have
@@ -134,6 +135,7 @@ func New(cfg Config, deps Deps) (*Shaper, error) {
 	s.acks = newAcks(deps.NATS, s.settled)
 	s.ackRoom = ackRoom(cfg.Rate)
 	s.state = newStateKeeper(deps.State, deps.StateStream, s.log)
+	s.pause = newPauseKeeper(deps.State, deps.NATS, s.log, s.poke)
 	s.loader = newLoader(s)
 	s.metrics = newMetrics(deps.Registerer)
 	return s, nil
@@ -151,21 +153,10 @@ func ackRoom(rate algorithms.Rate) int {
 // Run meters until ctx ends; then it finishes what is in flight, within the
 // drain time, and leaves the rest to the stream. It fails if the stream is gone.
 func (s *Shaper) Run(ctx context.Context) error {
-	saved, departure, err := s.state.load(ctx)
-	if err != nil {
-		return err
-	}
-	s.saved = saved
-	s.clock.Restore(departure.Next, s.deps.Clock(), uint64(s.deps.Batch))
-	if departure.Next != 0 && !departure.Clean {
-		if err := s.suspect(ctx); err != nil {
-			return err
+	if err := s.prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
 		}
-	}
-	if err := s.state.begin(ctx, s.clock.Next()); err != nil {
-		return err
-	}
-	if err := s.acks.listen(); err != nil {
 		return err
 	}
 
@@ -189,6 +180,7 @@ func (s *Shaper) Run(ctx context.Context) error {
 	loop(s.watchConnection)
 	loop(s.watchStream)
 	loop(s.dispatch)
+	loop(s.pause.run)
 	for range loaders {
 		loop(s.loader.run)
 	}
@@ -211,6 +203,28 @@ func (s *Shaper) Run(ctx context.Context) error {
 		return cause
 	}
 	return nil
+}
+
+// prepare reads what a predecessor left, and says that a process is at work.
+func (s *Shaper) prepare(ctx context.Context) error {
+	saved, departure, err := s.state.load(ctx)
+	if err != nil {
+		return err
+	}
+	s.saved = saved
+	if err := s.pause.load(ctx); err != nil {
+		return err
+	}
+	s.clock.Restore(departure.Next, s.deps.Clock(), uint64(s.deps.Batch))
+	if departure.Next != 0 && !departure.Clean {
+		if err := s.suspect(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.state.begin(ctx, s.clock.Next()); err != nil {
+		return err
+	}
+	return s.acks.listen()
 }
 
 // suspect has those handled with care that may have ended the process before this one:
@@ -277,6 +291,9 @@ func (s *Shaper) step() time.Duration {
 			s.filling = 0
 			return s.hold(next)
 		}
+		if wait, paused := s.pause.gate.wait(); paused {
+			return s.hold(wait)
+		}
 		if wait := s.clock.Wait(now); wait > 0 {
 			s.paced = true
 			return min(wait, idle)
@@ -291,7 +308,13 @@ func (s *Shaper) step() time.Duration {
 		if !ok {
 			return s.hold(min(max(wait, time.Millisecond), idle))
 		}
-		if !s.start() {
+		if !s.pause.gate.enter() {
+			s.deps.Outlet.Unready()
+			continue // it began just now
+		}
+		started := s.start()
+		s.pause.gate.leave()
+		if !started {
 			s.deps.Outlet.Unready()
 			return s.hold(next) // all that wait are being read; the loader wakes us
 		}
@@ -384,13 +407,6 @@ func (s *Shaper) ack(m *message) {
 	handle, gen := s.handle(m), m.gen()
 	s.mu.Unlock()
 	s.acks.done(m.seq, handle, gen)
-}
-
-// SetWeights changes the tenants' parts of the rate, from the next message on.
-func (s *Shaper) SetWeights(w Weights) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.index.setWeights(w)
 }
 
 // tell brings the backlog's count up to date.

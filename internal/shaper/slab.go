@@ -17,7 +17,7 @@ type slab struct {
 
 type chunk struct {
 	messages *[chunkSize]message // nil: none; alone it fills its pages
-	free     ref // the first free one of this chunk, linked by next
+	free     ref                 // the first free one of this chunk, linked by next
 	live     int
 	open     bool
 }

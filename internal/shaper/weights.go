@@ -71,3 +71,18 @@ func (w *Weights) UnmarshalText(text []byte) error {
 	*w = weights
 	return nil
 }
+
+// SetWeights makes w the weights of all tenants, from the next message on; who is not
+// named has 1. It may be called from any goroutine. w must not be changed afterwards.
+func (s *Shaper) SetWeights(w Weights) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.setWeights(w)
+}
+
+// Weights gives the weights in force; it must not be changed.
+func (s *Shaper) Weights() Weights {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.index.weights
+}

@@ -21,7 +21,7 @@ type check struct {
 	test func() error
 }
 
-// adminServer serves metrics, health, status and the live limits.
+// adminServer serves metrics, health, status and changes.
 type adminServer struct {
 	listener net.Listener
 	server   *http.Server
@@ -73,7 +73,10 @@ func (g *gateway) adminHandler() http.Handler {
 	mux.HandleFunc("GET /livez", g.health(g.live))
 	mux.HandleFunc("GET /readyz", g.health(g.ready))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, g.status()) })
-	g.limitsRoutes(mux, newAuthority(g.cfg.Admin.Token))
+	a := newAuthority(g.cfg.Admin.Token)
+	g.limitsRoutes(mux, a)
+	g.weightsRoutes(mux, a)
+	g.pauseRoutes(mux, a)
 	return mux
 }
 

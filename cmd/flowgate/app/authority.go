@@ -61,11 +61,16 @@ func (a *authority) refuse(r *http.Request) (status int, detail string) {
 	return 0, ""
 }
 
-// bears compares in a time that does not depend on the token, its length included.
 func (a *authority) bears(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	have, want := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(a.token))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(have[:], want[:]) == 1
+	return strings.EqualFold(scheme, "Bearer") && a.knows(strings.TrimSpace(token))
+}
+
+// knows compares in a time that does not depend on the token, its length included.
+// Without a token of its own it knows every one.
+func (a *authority) knows(token string) bool {
+	have, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(a.token))
+	return subtle.ConstantTimeCompare(have[:], want[:]) == 1 || a.token == ""
 }
 
 func loopbackHost(host string) bool {

@@ -68,6 +68,10 @@ func TestWhoMayChangeSomething(t *testing.T) {
 					{"PUT", "/api/v1/limits/tenant/acme", `{"limit":"token-bucket:1/s"}`},
 					{"PUT", "/api/v1/limits", `{"limits":[{"scope":"tenant","key":"acme","limit":"token-bucket:2/s"}]}`},
 					{"DELETE", "/api/v1/limits/tenant/acme", ""},
+					{"PUT", "/api/v1/weights/acme", `{"weight":2}`},
+					{"DELETE", "/api/v1/weights/acme", ""},
+					{"POST", "/api/v1/pause", ""},
+					{"POST", "/api/v1/resume", ""},
 				} {
 					code, body, got := ask(r, change.method, change.path, change.body, c.request)
 					if code == 204 {
@@ -83,12 +87,14 @@ func TestWhoMayChangeSomething(t *testing.T) {
 						t.Errorf("the token is shown: %s", body)
 					}
 				}
-				if n := len(r.running().liveLimits.List()); n != 0 {
-					t.Errorf("%d limits are left", n)
+				if n := len(r.running().liveLimits.List()) + len(r.running().liveLimits.Weights()); n != 0 {
+					t.Errorf("%d limits and weights are left", n)
 				}
 				// Looking is everybody's.
-				if code, body, _ := ask(r, "GET", "/api/v1/limits", "", c.request); code != 200 {
-					t.Errorf("a look: %d %s", code, body)
+				for _, path := range []string{"limits", "weights", "status"} {
+					if code, body, _ := ask(r, "GET", "/api/v1/"+path, "", c.request); code != 200 {
+						t.Errorf("a look at %s: %d %s", path, code, body)
+					}
 				}
 			})
 		})

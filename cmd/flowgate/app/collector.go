@@ -14,7 +14,7 @@ type collector struct {
 	build, depth, bytes, oldest, marks, sampled, drain *prometheus.Desc
 	level, transitions, rate, leader, connected        *prometheus.Desc
 	deadLetters, reconnects, tenants, keys, overflowed *prometheus.Desc
-	limitsStale, limitsBroken                          *prometheus.Desc
+	limitsStale, limitsBroken, weightsBroken, paused   *prometheus.Desc
 }
 
 func newCollector(g *gateway) *collector {
@@ -43,6 +43,9 @@ func newCollector(g *gateway) *collector {
 
 		limitsStale:  d("limits_stale", "1 while the live limits in force may not be those of the bucket."),
 		limitsBroken: d("limits_broken", "Entries of the bucket of live limits that are not used, for they cannot be read."),
+
+		weightsBroken: d("shaper_weights_broken", "Live weights that are not used, for they cannot be read."),
+		paused:        d("shaper_paused", "1 while deliveries are paused by an operator."),
 	}
 }
 
@@ -98,6 +101,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(c.limitsStale, one(g.liveLimits.Stale() != nil))
 	gauge(c.limitsBroken, float64(len(g.liveLimits.Broken())))
+	gauge(c.weightsBroken, float64(len(g.liveLimits.BrokenWeights())))
+	gauge(c.paused, one(g.paused() != nil))
 	tenants := map[string]int{}
 	for tenant, n := range g.shaper.Tenants() {
 		tenants[g.labels.of(tenant)] += n

@@ -2,17 +2,21 @@ package app
 
 import (
 	"time"
+
+	"github.com/flowgate/flowgate/internal/shaper"
 )
 
 // Status is the gateway at one instant, as GET /api/v1/status shows it.
 type Status struct {
-	Name       string      `json:"name"`
-	Version    string      `json:"version"`
-	Mode       string      `json:"mode"`
-	Level      string      `json:"level"` // normal or pressured
-	Paused     bool        `json:"paused"`
-	Depth      DepthStatus `json:"depth"`
-	Watermarks Watermarks  `json:"watermarks"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Mode    string `json:"mode"`
+	Level   string `json:"level"` // normal or pressured
+	Paused  bool   `json:"paused"`
+	// Pause says who paused, why and until when; absent if it is not paused.
+	Pause      *shaper.Pause `json:"pause,omitempty"`
+	Depth      DepthStatus   `json:"depth"`
+	Watermarks Watermarks    `json:"watermarks"`
 	// OldestAge is the age of the oldest message in the backlog, in seconds; 0 if
 	// it is empty.
 	OldestAge float64    `json:"oldest_age_seconds"`
@@ -65,9 +69,10 @@ func (g *gateway) status() Status {
 	now := g.clock.now()
 	s := g.backlog.Snapshot(now)
 	audit := g.shaper.Audit()
+	pause := g.paused()
 	st := Status{
 		Name: g.cfg.Name, Version: g.version, Mode: g.cfg.Mode.String(),
-		Level: levelName(s.Pressured),
+		Level: levelName(s.Pressured), Paused: pause != nil, Pause: pause,
 		Depth: DepthStatus{Waiting: s.Waiting, InFlight: s.InFlight, Delayed: s.Delayed, Total: s.Depth()},
 		Watermarks: Watermarks{
 			Low: s.Marks.Low, High: s.Marks.High, Max: s.Marks.Max,

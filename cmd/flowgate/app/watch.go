@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,13 +89,16 @@ func (g *gateway) newService() (micro.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("NATS micro service: %w", err)
 	}
-	status := micro.HandlerFunc(func(r micro.Request) {
+	endpoints := g.pauseEndpoints()
+	endpoints["status"] = func(r micro.Request) {
 		// The requester is gone if this fails.
 		_ = r.RespondJSON(g.status())
-	})
-	if err := service.AddEndpoint("status", status, micro.WithEndpointSubject(g.cfg.Name+".admin.status")); err != nil {
-		_ = service.Stop()
-		return nil, fmt.Errorf("NATS micro service: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
+		if err := service.AddEndpoint(name, endpoints[name], micro.WithEndpointSubject(g.cfg.Name+".admin."+name)); err != nil {
+			_ = service.Stop()
+			return nil, fmt.Errorf("NATS micro service: %w", err)
+		}
 	}
 	return service, nil
 }

@@ -147,7 +147,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	names := g.cfg.Names()
 	g.backlog = backpressure.New(g.cfg.Backpressure.Marks(), backpressure.Deps{
 		Clock: g.clock.now, Rate: g.rate,
-		Stalled: func() bool { return g.desk.BreakerState() != consumers.BreakerClosed },
+		Stalled: func() bool { return g.desk.BreakerState() != consumers.BreakerClosed || g.paused() != nil },
 		Lenient: g.cfg.Mode != ingress.Enforce,
 		Logger:  g.log,
 	})

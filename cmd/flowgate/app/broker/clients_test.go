@@ -105,7 +105,7 @@ func TestClientsMayNothingElse(t *testing.T) {
 		}
 	}
 	for _, subject := range []string{
-		"flowgate.backlog.acme.orders", "flowgate.dlq.acme.orders", "flowgate.pressure", "flowgate.admin.status",
+		"flowgate.backlog.acme.orders", "flowgate.dlq.acme.orders", "flowgate.pressure", "flowgate.admin.status", "flowgate.admin.pause", "flowgate.admin.resume",
 		"$JS.API.STREAM.LIST", "$JS.API.STREAM.DELETE.FLOWGATE", "$JS.API.CONSUMER.MSG.NEXT.FLOWGATE.shaper",
 		"$JS.ACK.FLOWGATE.shaper.1.1.1.1.0", "$KV.FLOWGATE_STATE.lease", "$SYS.REQ.SERVER.PING",
 		"ingress", "anything", "_INBOX.someone.else",

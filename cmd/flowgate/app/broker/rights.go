@@ -107,14 +107,14 @@ func (c *check) publishes() []right {
 	buckets := []string{t.StateBucket}
 	if b := t.LimitsBucket; b != "" {
 		buckets = append(buckets, b)
-		// It is watched: without an answer to the server's flow control a large bucket is
-		// never read to its end, and a watcher that is closed takes its consumer along.
-		send("$JS.FC.KV_" + b + ".check.check")
-		api("CONSUMER.DELETE.KV_%s.check", b)
 	}
 	streams := []string{t.Stream, t.DLQStream}
 	for _, b := range buckets {
 		streams = append(streams, "KV_"+b)
+		// It is watched: without an answer to the server's flow control a large bucket is
+		// never read to its end, and a watcher that is closed takes its consumer along.
+		send("$JS.FC.KV_" + b + ".check.check")
+		api("CONSUMER.DELETE.KV_%s.check", b)
 		send("$KV." + b + ".check")
 		// Its consumer does not exist: watching makes one of a random name.
 		api("CONSUMER.CREATE.KV_%s.check.$KV.%s.>", b, b)
@@ -149,5 +149,7 @@ func (c *check) subscriptions() []right {
 		{subject: "$SRV.INFO"},
 		{subject: "$SRV.STATS"},
 		{subject: c.t.space() + ".admin.status"},
+		{subject: c.t.space() + ".admin.pause"},
+		{subject: c.t.space() + ".admin.resume"},
 	}
 }

@@ -21,6 +21,7 @@ var (
 		"$JS.API.STREAM.INFO.KV_FLOWGATE_STATE", "$JS.API.STREAM.CREATE.KV_FLOWGATE_STATE", "$JS.API.STREAM.UPDATE.KV_FLOWGATE_STATE",
 		"$JS.API.STREAM.MSG.GET.KV_FLOWGATE_STATE", "$JS.API.DIRECT.GET.KV_FLOWGATE_STATE", "$JS.API.DIRECT.GET.KV_FLOWGATE_STATE.>",
 		"$JS.API.CONSUMER.CREATE.KV_FLOWGATE_STATE.>", "$KV.FLOWGATE_STATE.>",
+		"$JS.API.CONSUMER.DELETE.KV_FLOWGATE_STATE.>", "$JS.FC.KV_FLOWGATE_STATE.>",
 		"$JS.API.STREAM.INFO.KV_FLOWGATE_LIMITS", "$JS.API.STREAM.CREATE.KV_FLOWGATE_LIMITS", "$JS.API.STREAM.UPDATE.KV_FLOWGATE_LIMITS",
 		"$JS.API.STREAM.MSG.GET.KV_FLOWGATE_LIMITS", "$JS.API.DIRECT.GET.KV_FLOWGATE_LIMITS", "$JS.API.DIRECT.GET.KV_FLOWGATE_LIMITS.>",
 		"$JS.API.CONSUMER.CREATE.KV_FLOWGATE_LIMITS.>", "$KV.FLOWGATE_LIMITS.>",
@@ -29,7 +30,7 @@ var (
 		"$JS.API.CONSUMER.RESET.FLOWGATE.shaper", "$JS.API.CONSUMER.MSG.NEXT.FLOWGATE.shaper", "$JS.ACK.FLOWGATE.shaper.>",
 		"flowgate.backlog.>", "flowgate.dlq.>", "flowgate.pressure", "_INBOX.>",
 	}
-	mustSubscribe = []string{"ingress.>", "flowgate.inbox.>", "$SRV.PING", "$SRV.INFO", "$SRV.STATS", "flowgate.admin.status"}
+	mustSubscribe = []string{"ingress.>", "flowgate.inbox.>", "$SRV.PING", "$SRV.INFO", "$SRV.STATS", "flowgate.admin.status", "flowgate.admin.pause", "flowgate.admin.resume"}
 )
 
 // user is a line of a server's configuration. Its password is its name.
