@@ -119,12 +119,12 @@ func (a *adminClient) do(ctx context.Context, method, path string, in, out any) 
 		if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
 			return fmt.Errorf("ask the gateway at %s: %w", a.base, err)
 		}
-		return a.unanswered(method, err)
+		return a.unanswered(method, path, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return a.unanswered(method, err)
+		return a.unanswered(method, path, err)
 	}
 	if answer.StatusCode >= 300 {
 		return a.refused(answer, text)
@@ -147,7 +147,7 @@ func (a *adminClient) other(why string) error {
 }
 
 // unanswered says what is known of a request that was sent and has no answer.
-func (a *adminClient) unanswered(method string, err error) error {
+func (a *adminClient) unanswered(method, path string, err error) error {
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		err = fmt.Errorf("no answer within %s", a.http.Timeout)
 	}

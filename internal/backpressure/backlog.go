@@ -62,9 +62,10 @@ type Backlog struct {
 	level  algorithms.Hysteresis
 	counts counts
 
-	forwarded, confirmed uint64 // F, M
-	lastSeq, seen        uint64 // L, S
-	oldLast, oldLeft     uint64 // at the start: the last sequence, and how many of those up to it are not seen
+	forwarded, confirmed uint64   // F, M
+	lastSeq, seen        uint64   // L, S
+	oldLast, oldLeft     uint64   // at the start: the last sequence, and how many of those up to it are not seen
+	beside               []uint64 // sequences above L of what was stored beside the door
 
 	// The stream's messages and bytes at the last count, and the bytes that entered
 	// since.
@@ -144,8 +145,10 @@ func (b *Backlog) overBytes() uint64 {
 func (b *Backlog) Confirmed(forwarded, lastSeq uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if forwarded >= b.confirmed && lastSeq >= b.lastSeq {
-		b.confirmed, b.lastSeq = forwarded, lastSeq
+	if forwarded >= b.confirmed {
+		// L may be ahead of the canary, by what was replayed after it.
+		b.confirmed, b.lastSeq = forwarded, max(lastSeq, b.lastSeq)
+		b.forgetBeside()
 	}
 	b.update()
 }
@@ -202,7 +205,7 @@ func (b *Backlog) CaughtUp(lastSeq uint64) {
 
 // unseen requires that mu is held.
 func (b *Backlog) unseen() uint64 {
-	n := int64(b.forwarded) - int64(b.confirmed)
+	n := int64(b.forwarded) - int64(b.confirmed) + int64(len(b.beside))
 	if b.seen < b.oldLast {
 		return uint64(max(0, n+int64(b.lastSeq-b.oldLast)+int64(b.oldLeft)))
 	}

@@ -25,7 +25,7 @@ func Test(t *testing.T, f func(*testing.T)) {
 
 // Server starts a JetStream server that takes connections from within the process
 // only, and stops it with the test.
-func Server(t *testing.T) *server.Server {
+func Server(t testing.TB) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
 	if err != nil {

@@ -28,6 +28,7 @@ const (
 	attemptHeader  = "Flowgate-Attempt"
 	admittedHeader = "Flowgate-Admitted-At"
 	errorHeader    = "Flowgate-Error"
+	classHeader    = "Flowgate-Error-Class"
 	attemptsHeader = "Flowgate-Attempts"
 )
 
@@ -55,7 +56,7 @@ func NewDeadLetters(js jetstream.JetStream, subjects, origin string) *DeadLetter
 func (l *DeadLetters) Put(ctx context.Context, d Delivery, reason error) error {
 	h := nats.Header{}
 	for k, vs := range d.Headers {
-		if len(k) >= 5 && strings.EqualFold(k[:5], "nats-") {
+		if brokers(k) {
 			continue // they would drive this stream; the id is in Flowgate-Id
 		}
 		h[k] = vs
@@ -67,11 +68,9 @@ func (l *DeadLetters) Put(ctx context.Context, d Delivery, reason error) error {
 	h.Set(attemptsHeader, strconv.Itoa(d.Attempt))
 	h.Set(admittedHeader, d.AdmittedAt.UTC().Format(time.RFC3339Nano))
 	h.Set(errorHeader, oneLine(reason))
+	h.Set(classHeader, string(ClassOf(reason)))
 	h.Set(nats.MsgIdHdr, l.origin+"/"+strconv.FormatUint(d.Seq, 10))
-	subject := l.subjects + "." + d.Tenant
-	if d.Topic != "" {
-		subject += "." + d.Topic
-	}
+	subject := join(l.subjects, d.Tenant, d.Topic)
 	// Without a stream the library would try again while a delivery's place is held.
 	_, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: h, Data: d.Payload}, jetstream.WithRetryAttempts(0))
 	if err == nil {
@@ -84,6 +83,17 @@ func (l *DeadLetters) Put(ctx context.Context, d Delivery, reason error) error {
 		return fmt.Errorf("the dead-letter stream is gone: no stream stores %s: %w", subject, err)
 	}
 	return fmt.Errorf("write dead letter to %s: %w", subject, err)
+}
+
+// brokers reports whether a header is one of those that speak to the broker.
+func brokers(name string) bool { return len(name) >= 5 && strings.EqualFold(name[:5], "nats-") }
+
+// join makes a subject; the topic may be empty.
+func join(space, tenant, topic string) string {
+	if topic == "" {
+		return space + "." + tenant
+	}
+	return space + "." + tenant + "." + topic
 }
 
 // oneLine makes an error fit for a header.

@@ -87,7 +87,7 @@ func TestDeadLetter(t *testing.T) {
 		if diff := cmp.Diff(nats.Header{
 			"Content-Type": {"text/plain"}, "Many": {"a", "b"}, "traceparent": {"00-1-2-03"}, "Flowgate-Deadline": {"2026-11-12T13:14:16Z"},
 			"Flowgate-Id": {"acme/order-7"}, "Flowgate-Tenant": {"acme"}, "Flowgate-Topic": {"orders.new"}, "Flowgate-Seq": {"7"}, "Flowgate-Attempts": {"5"},
-			"Flowgate-Admitted-At": {"2026-11-12T13:14:15.161718Z"}, "Flowgate-Error": {"postgres: ERROR: bad row  DETAIL:  \uFFFD"},
+			"Flowgate-Admitted-At": {"2026-11-12T13:14:15.161718Z"}, "Flowgate-Error": {"postgres: ERROR: bad row  DETAIL:  \uFFFD"}, "Flowgate-Error-Class": {"attempts"},
 			"Nats-Msg-Id": {"FLOWGATE@i1/7"},
 		}, m.Header); diff != "" {
 			t.Errorf("headers (-want +got):\n%s", diff)

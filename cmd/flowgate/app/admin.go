@@ -77,6 +77,7 @@ func (g *gateway) adminHandler() http.Handler {
 	g.limitsRoutes(mux, a)
 	g.weightsRoutes(mux, a)
 	g.pauseRoutes(mux, a)
+	g.deadLettersRoutes(mux, a)
 	return mux
 }
 

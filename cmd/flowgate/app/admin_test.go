@@ -146,6 +146,9 @@ func TestMetrics(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		r.admitted(js, "acme", 1)
+		if code, body, _ := ask(r, "POST", "/api/v1/dead-letters/1/replay", ""); code != 200 {
+			t.Errorf("%d %s", code, body)
+		}
 		time.Sleep(time.Second)
 		problems, err := promlint.NewWithMetricFamilies(gather(t, r)).Lint()
 		if err != nil {

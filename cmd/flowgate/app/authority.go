@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// authority decides who may change something at the admin address. Looking is free.
+// authority decides who may change something at the admin address, and see what
+// producers sent. Any other look is free.
 type authority struct {
 	token  string // empty: only from this machine
 	origin *http.CrossOriginProtection
@@ -40,7 +41,7 @@ func (a *authority) refuse(r *http.Request) (status int, detail string) {
 	}
 	if a.token != "" {
 		if !a.bears(r) {
-			return http.StatusUnauthorized, "a change needs the header Authorization: Bearer <the gateway's FLOWGATE_ADMIN_TOKEN>"
+			return http.StatusUnauthorized, "this needs the header Authorization: Bearer <the gateway's FLOWGATE_ADMIN_TOKEN>"
 		}
 		return 0, ""
 	}
@@ -48,15 +49,15 @@ func (a *authority) refuse(r *http.Request) (status int, detail string) {
 	// that adds a line of its own leaves the client's, which may be empty, before it.
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if len(r.Header.Values(header)) > 0 {
-			return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes are taken from this machine alone, and this one came through a proxy (" + header + "); set FLOWGATE_ADMIN_TOKEN"
+			return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes and contents are for this machine alone, and this request came through a proxy (" + header + "); set FLOWGATE_ADMIN_TOKEN"
 		}
 	}
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
-		return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes are taken from this machine alone; set FLOWGATE_ADMIN_TOKEN to make them from elsewhere"
+		return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes and contents are for this machine alone; set FLOWGATE_ADMIN_TOKEN to ask from elsewhere"
 	}
 	// A page that made its own name resolve to this machine sends that name.
 	if !loopbackHost(r.Host) {
-		return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes are taken only for localhost or a loopback address as Host; use one, or set FLOWGATE_ADMIN_TOKEN"
+		return http.StatusForbidden, "without FLOWGATE_ADMIN_TOKEN changes and contents are only for localhost or a loopback address as Host; use one, or set FLOWGATE_ADMIN_TOKEN"
 	}
 	return 0, ""
 }

@@ -45,7 +45,9 @@ type gateway struct {
 	desk    *consumers.Desk
 	limits  *limits.Set
 	labels  *tenantLabels
-	admin   *adminServer
+	// graveyard is where operators see the dead letters.
+	graveyard *consumers.Graveyard
+	admin     *adminServer
 
 	liveLimits *limits.Live
 

@@ -152,6 +152,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 		Logger:  g.log,
 	})
 	g.backlog.Start(g.assets.LastSeq, g.assets.Messages)
+	g.makeGraveyard()
 
 	outlet, err := g.open("outlet")
 	if err != nil {
