@@ -4,6 +4,7 @@
 //	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
 //	go run ./loadtest http          a bare HTTP handler that publishes against the HTTP ingress
 //	go run ./loadtest rate          the rate promise, at 10, 100, 1,000 and 10,000 a second
+//	go run ./loadtest adaptive      the adaptive rate against consumers of known capacity
 //	go run ./loadtest idle          memory and processor with nothing to do
 //
 // What survives crashes, restarts and outages is in its tests: go test -v ./loadtest
@@ -39,17 +40,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	measurements := map[string]func(context.Context, bool) ([]figure, error){
-		"forwarding": measureForwarding, "http": measureHTTP, "rate": measureRate, "idle": measureIdle, "memory": measureMemory, "fairness": measureFairness,
+		"forwarding": measureForwarding, "http": measureHTTP, "rate": measureRate, "adaptive": measureAdaptive, "idle": measureIdle, "memory": measureMemory, "fairness": measureFairness,
 	}
 	names := f.Args()
 	if len(names) == 0 {
-		names = []string{"forwarding", "http", "rate", "idle"}
+		names = []string{"forwarding", "http", "rate", "adaptive", "idle"}
 	}
 	missed := false
 	for _, name := range names {
 		measure, ok := measurements[name]
 		if !ok {
-			return fmt.Errorf("no measurement %q; there are forwarding, http, rate and idle", name)
+			return fmt.Errorf("no measurement %q; there are forwarding, http, rate, adaptive, idle, memory and fairness", name)
 		}
 		figures, err := measure(ctx, *short)
 		if err != nil {
@@ -87,6 +88,8 @@ func print(out io.Writer, name string, figures []figure) error {
 	for _, f := range figures {
 		verdict := ""
 		switch {
+		case f.least != 0 && f.most != 0:
+			verdict = fmt.Sprintf("%g to %g", f.least, f.most)
 		case f.least != 0:
 			verdict = fmt.Sprintf("at least %g", f.least)
 		case f.most != 0:

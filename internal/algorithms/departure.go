@@ -23,10 +23,13 @@ type DepartureClock struct {
 	rate      Rate
 	tolerance int64
 	// next is the earliest conforming instant if nothing is late: next + part/N
-	// ns, with N the rate's.
-	next int64
-	part uint64
-	set  bool
+	// ns, with N the rate's. It is left·T after from, the last departure's at.
+	next     int64
+	part     uint64
+	from     int64
+	fromPart uint64
+	left     uint64 // how many departed then
+	set      bool
 }
 
 // NewDepartureClock makes a clock that lets the first departure go at once. The
@@ -77,9 +80,9 @@ func (c *DepartureClock) Depart(now int64, n uint64) bool {
 	if c.Wait(now) > 0 {
 		return false
 	}
-	ns, part := c.at(now)
-	c.set = true
-	c.next, c.part = c.later(ns, part, n)
+	c.from, c.fromPart = c.at(now)
+	c.left, c.set = n, true
+	c.next, c.part = c.later(c.from, c.fromPart, n)
 	return true
 }
 
@@ -121,19 +124,24 @@ func (c *DepartureClock) Restore(stored, now int64, batch uint64) {
 	c.set = true
 	batch = max(1, batch)
 	ahead, _ := c.later(now, 0, batch)
-	from := max(now, min(stored, ahead))
-	c.next, c.part = c.later(from, 0, batch)
+	c.from, c.fromPart, c.left = max(now, min(stored, ahead)), 0, batch
+	c.next, c.part = c.later(c.from, 0, batch)
 }
 
-// SetRate changes the rate. What left before was paced by the old one, so in a
-// window across the change the larger of the two holds.
+// SetRate changes the rate, also for the time since the last departure: the next is
+// n·T after it by the new T, be it sooner or later. So a clock that stood at 1/h does
+// not wait out the hour when the rate goes up. In a window across the change the
+// larger of the two rates holds: no two departures are closer than by that one's T.
 func (c *DepartureClock) SetRate(rate Rate) error {
 	if err := rate.valid(); err != nil {
 		return fmt.Errorf("algorithms: departure clock: %w", err)
 	}
-	if c.part > 0 {
-		c.next, c.part = c.next+1, 0
+	if c.fromPart > 0 { // a part of the old rate's N
+		c.from, c.fromPart = c.from+1, 0
 	}
 	c.rate = rate
+	if c.set && !rate.IsUnlimited() {
+		c.next, c.part = c.later(c.from, 0, c.left)
+	}
 	return nil
 }

@@ -201,6 +201,33 @@ func TestDepartureClockEarnsNothingByIdling(t *testing.T) {
 	}
 }
 
+// A rate that goes up does not leave the old one's gap to be waited out, and one that
+// goes down holds from the last departure on.
+func TestDepartureClockSetRate(t *testing.T) {
+	c := mustClock(t, Rate{1, time.Hour}, 0)
+	c.Depart(0, 1)
+	change := func(r Rate, now int64, want time.Duration) {
+		t.Helper()
+		if err := c.SetRate(r); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Wait(now); got != want {
+			t.Errorf("at %s and %s after the last departure: wait %s, want %s", r, time.Duration(now), got, want)
+		}
+	}
+	second := int64(time.Second)
+	change(Rate{10, time.Second}, 0, 100*time.Millisecond)
+	change(Rate{10, time.Second}, second, 0)
+	change(Rate{1, time.Minute}, second, 59*time.Second)
+	change(Rate{0, time.Second}, second, math.MaxInt64)
+	change(UnlimitedRate(), 0, 0)
+	change(Rate{2, time.Second}, 0, 500*time.Millisecond)
+	c.Depart(second, 4) // a batch takes its n at the new rate too
+	change(Rate{8, time.Second}, second, 500*time.Millisecond)
+	c.Restore(0, second, 4)
+	change(Rate{4, time.Second}, second, time.Second)
+}
+
 func TestDepartureClockRefusalChangesNothing(t *testing.T) {
 	c := mustClock(t, Rate{10, time.Second}, 0)
 	c.Depart(0, 1)

@@ -1,6 +1,6 @@
 // Package algorithms holds the arithmetic of flow control: the token bucket that
 // gates admission, the leaky bucket that paces departures, hysteresis for
-// watermarks, rate meters and backoff.
+// watermarks, rate meters, backoff, and a rate that follows the consumer.
 //
 // Everything is pure: time is an argument, in nanoseconds from any fixed origin,
 // and nothing starts a goroutine, a timer or reads a clock. State moves on when it

@@ -25,29 +25,50 @@ func (s BreakerState) String() string {
 // Breaker holds deliveries back while the destination as a whole is down, so that
 // an outage costs probes and not an attempt at each message.
 //
-//	          overload                      wait over, one probe let out
-//	closed ──────────────▶ open ───────────────────────────────────────▶ half open
-//	   ▲                    ▲                                              │   │
-//	   │                    └── overload: next longer wait ────────────────┘   │
-//	   └────────────────────────── the destination answered ───────────────────┘
+//	          five failures in a row,
+//	          or asked for a pause                wait over, one probe let out
+//	closed ──────────────────────────────▶ open ───────────────────────────────▶ half open
+//	   ▲                                    ▲                                      │   │
+//	   │                                    └── failed: next longer wait ──────────┘   │
+//	   └────────────────────────────────────── the destination answered ──────────────┘
 //
-// The wait doubles from one opening to the next. Only the probe can close it: a
-// delivery that began before it opened and ends well says nothing of now.
-// Deliveries are told apart by the epoch they began in.
+// A failure is a call of which nothing came but overload; of the probe, its timeout
+// too. Fewer in a row are no outage: a destination that takes only half of what it is
+// sent still does something in between. The rate's answer to those is to go down; to
+// stop and go would be a worse one. It makes no difference whether the connection was
+// refused or the answer was 503: a lost connection is common and made anew by the
+// next delivery, and five failures cost no message an attempt.
+//
+// A pause that was asked for is kept, whatever came before, and nothing is added to
+// it. The breaker's own wait doubles from one opening to the next, up to 3 s: longer
+// would save nothing, and cost as much once the destination is back.
+//
+// Only the probe can close it: a delivery that began before it opened and ends well
+// says nothing of now. Deliveries are told apart by the epoch they began in.
 type Breaker struct {
 	backoff algorithms.Backoff
 	random  func() float64
 
 	mu       sync.Mutex
 	state    BreakerState
-	failures int // openings since it was last closed
+	inRow    int // failures since the destination last answered
+	openings int // since it was last closed
 	until    time.Time
 	probing  bool
 	epoch    uint64
 }
 
+const (
+	// breakerOpens is how many failures in a row open it.
+	breakerOpens = 5
+	// breakerMax is the longest it waits unasked.
+	breakerMax = 3 * time.Second
+)
+
 // NewBreaker makes a closed one. random draws from [0, 1).
 func NewBreaker(backoff algorithms.Backoff, random func() float64) *Breaker {
+	backoff.Max = min(backoff.Max, breakerMax)
+	backoff.Base = min(backoff.Base, backoff.Max)
 	return &Breaker{backoff: backoff, random: random}
 }
 
@@ -90,19 +111,24 @@ func (b *Breaker) Release(epoch uint64) {
 }
 
 // Record takes the end of a delivery that began in the given epoch: whether the
-// destination was overloaded, and the pause it asked for.
-func (b *Breaker) Record(now time.Time, epoch uint64, overloaded bool, asked time.Duration) {
+// destination failed as a whole, and the pause it asked for, 0 if none.
+func (b *Breaker) Record(now time.Time, epoch uint64, failed bool, asked time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if epoch != b.epoch {
 		return
 	}
-	if !overloaded {
-		b.state, b.probing, b.failures = BreakerClosed, false, 0
+	wait := asked
+	if !failed {
+		b.state, b.probing, b.inRow, b.openings = BreakerClosed, false, 0, 0
+	} else if b.inRow++; b.inRow >= breakerOpens || b.state == BreakerHalfOpen {
+		b.openings++
+		wait = max(asked, b.backoff.Delay(b.openings, b.random()))
+	}
+	if wait == 0 {
 		return
 	}
-	b.failures++
-	b.until = now.Add(max(asked, b.backoff.Delay(b.failures, b.random())))
+	b.until = now.Add(wait)
 	b.state, b.probing = BreakerOpen, false
 	b.epoch++
 }

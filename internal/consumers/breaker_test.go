@@ -11,10 +11,41 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// certain makes a breaker without chance: waits of 1, 2, 4, … up to 8 s.
+// certain makes a breaker without chance: waits of 1, 2, 3, 3, … s.
 func certain() *Breaker {
 	almostOne := func() float64 { return 1 }
 	return NewBreaker(algorithms.Backoff{Base: time.Second, Max: 8 * time.Second}, almostOne)
+}
+
+// failing records failures at an instant, as many as open a closed breaker.
+func failing(b *Breaker, after time.Duration) {
+	for range breakerOpens {
+		b.Record(start.Add(after), b.Epoch(), true, 0)
+	}
+}
+
+// TestBreakerOpensAfterFailuresInARow: fewer, or with an answer in between, leave it
+// closed.
+func TestBreakerOpensAfterFailuresInARow(t *testing.T) {
+	b := certain()
+	for range 10 {
+		for range breakerOpens - 1 {
+			b.Record(start, b.Epoch(), true, 0)
+		}
+		wantState(t, b, "closed")
+		allowed(t, b, 0, true, 0)
+		b.Record(start, b.Epoch(), false, 0)
+	}
+	failing(b, 0)
+	wantState(t, b, "open")
+	// It takes as many again once it was closed, and one while it is half open.
+	allowed(t, b, time.Second, true, 0)
+	b.Record(start.Add(time.Second), b.Epoch(), true, 0)
+	wantState(t, b, "open")
+	allowed(t, b, 3*time.Second, true, 0)
+	b.Record(start.Add(3*time.Second), b.Epoch(), false, 0)
+	b.Record(start.Add(3*time.Second), b.Epoch(), true, 0)
+	wantState(t, b, "closed")
 }
 
 // allowed checks Allow at the time after start.
@@ -38,7 +69,7 @@ func TestBreakerLetsOneProbeOut(t *testing.T) {
 	for range 10 {
 		allowed(t, b, 0, true, 0)
 	}
-	b.Record(start, b.Epoch(), true, 0)
+	failing(b, 0)
 	wantState(t, b, "open")
 	allowed(t, b, 0, false, time.Second)
 	allowed(t, b, 999*time.Millisecond, false, time.Millisecond)
@@ -57,7 +88,10 @@ func TestBreakerWaitsLongerEachTime(t *testing.T) {
 	b := certain()
 	now := start
 	for round := range 2 {
-		for _, seconds := range []time.Duration{1, 2, 4, 8, 8, 8} {
+		for range breakerOpens - 1 {
+			b.Record(now, b.Epoch(), true, 0)
+		}
+		for _, seconds := range []time.Duration{1, 2, 3, 3, 3} {
 			b.Record(now, b.Epoch(), true, 0)
 			if wait, ok := b.Allow(now); ok || wait != seconds*time.Second {
 				t.Errorf("round %d: wait %s, %t; want %ds", round, wait, ok, seconds)
@@ -73,11 +107,19 @@ func TestBreakerWaitsLongerEachTime(t *testing.T) {
 
 func TestBreakerHonoursTheAskedPause(t *testing.T) {
 	b := certain()
-	b.Record(start, b.Epoch(), true, time.Minute)
+	b.Record(start, b.Epoch(), true, time.Minute) // the first failure
+	wantState(t, b, "open")
 	allowed(t, b, 59*time.Second, false, time.Second)
 	allowed(t, b, time.Minute, true, 0)
-	b.Record(start.Add(time.Minute), b.Epoch(), true, time.Millisecond) // less than its own 2 s
-	allowed(t, b, time.Minute, false, 2*time.Second)
+	b.Record(start.Add(time.Minute), b.Epoch(), true, time.Millisecond) // less than its own 1 s
+	allowed(t, b, time.Minute, false, time.Second)
+	allowed(t, b, time.Minute+time.Second, true, 0)
+	b.Record(start.Add(time.Minute+time.Second), b.Epoch(), false, 0)
+	wantState(t, b, "closed")
+	// It may do some of a batch and ask for a pause before the rest.
+	b.Record(start.Add(2*time.Minute), b.Epoch(), false, time.Second)
+	allowed(t, b, 2*time.Minute, false, time.Second)
+	allowed(t, b, 2*time.Minute+time.Second, true, 0)
 }
 
 // TestBreakerBelievesThePresent has deliveries that began before it opened end
@@ -85,10 +127,10 @@ func TestBreakerHonoursTheAskedPause(t *testing.T) {
 func TestBreakerBelievesThePresent(t *testing.T) {
 	b := certain()
 	old := b.Epoch()
-	b.Record(start, old, true, 0)
+	failing(b, 0)
 	b.Record(start, old, false, 0) // ended well, too late
 	wantState(t, b, "open")
-	b.Record(start, old, true, time.Hour) // five that failed together are one failure
+	b.Record(start, old, true, time.Hour) // ten that failed together are one opening
 	allowed(t, b, 0, false, time.Second)
 
 	allowed(t, b, time.Second, true, 0) // the probe
@@ -115,6 +157,7 @@ func TestBreakerModel(t *testing.T) {
 		var out []uint64 // epochs of deliveries under way
 		var probes int   // of the present epoch, let out half open
 		openings := 0    // since it was closed
+		inRow := 0       // failures since an answer
 		earliest := now  // no delivery may start before, while open
 		latest := now    // one may start from here on
 		state := BreakerClosed
@@ -173,18 +216,25 @@ func TestBreakerModel(t *testing.T) {
 				of := out[i]
 				out = append(out[:i], out[i+1:]...)
 				failed := rapid.Bool().Draw(t, "overloaded")
-				asked := time.Duration(rapid.Int64Range(0, int64(top)).Draw(t, "asked"))
+				asked := time.Duration(max(0, rapid.Int64Range(-int64(top), int64(top)).Draw(t, "asked")))
 				random = rapid.Float64Range(0, 0.999).Draw(t, "random")
 				b.Record(now, of, failed, asked)
 				switch {
 				case of != epoch: // old news
-				case failed:
+				case failed && (inRow+1 >= 5 || state == BreakerHalfOpen):
+					inRow++
 					openings++
-					full := min(top, base<<min(openings-1, 20))
+					full := min(top, 3*time.Second, min(base, 3*time.Second)<<min(openings-1, 20))
 					earliest, latest = now.Add(max(asked, full/2)), now.Add(max(asked, full))
 					state, probes, epoch = BreakerOpen, 0, b.Epoch()
 				default:
-					state, probes, openings = BreakerClosed, 0, 0
+					if inRow++; !failed {
+						state, probes, openings, inRow = BreakerClosed, 0, 0, 0
+					}
+					if asked > 0 {
+						earliest, latest = now.Add(asked), now.Add(asked)
+						state, probes, epoch = BreakerOpen, 0, b.Epoch()
+					}
 				}
 			},
 			"come to nothing": func(t *rapid.T) {

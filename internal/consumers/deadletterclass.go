@@ -49,6 +49,9 @@ func ClassOf(reason error) ErrorClass {
 	if errors.Is(reason, ErrExpired) {
 		return ClassExpired
 	}
+	if errors.Is(reason, ErrCrashed) {
+		return ClassCrashed
+	}
 	if _, ok := errors.AsType[permanent](reason); ok {
 		return ClassPermanent
 	}

@@ -43,12 +43,22 @@ type Outcome struct {
 	Took time.Duration
 	// Wait is the pause that the destination as a whole asked for, 0 if it named none.
 	Wait time.Duration
+	// TimedOut says that the attempt ran into its timeout.
+	TimedOut bool
 	// Err is why it was not delivered; nil if it was.
 	Err error
 }
 
+// ErrCrashed is the reason of a dead letter whose last attempt was begun and never
+// ended: the process did.
+var ErrCrashed = errors.New("crashed: the process ended while its last attempt was made")
+
 // ErrExpired is the reason of a dead letter whose deadline passed while it waited.
 var ErrExpired = errors.New("expired: its Flowgate-Deadline passed while it waited")
+
+// errProbing is why a message was not tried that left in a batch while one message
+// was to find out whether the destination is back.
+var errProbing = errors.New("not tried: one message is enough to see whether the consumer is back")
 
 // deadLetterPause is the least wait before a dead letter that could not be written
 // is tried again.
@@ -108,21 +118,35 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 	epoch := d.breaker.Epoch()
 	outcomes := make([]Outcome, len(batch))
 	due := make([]Delivery, 0, len(batch))
-	var place, late []int
+	var place []int
+	lost := map[int]error{} // no attempt is made at these
 	for i, m := range batch {
-		if !m.Deadline.IsZero() && m.ReleasedAt.After(m.Deadline) {
-			late = append(late, i)
+		switch {
+		case !m.Deadline.IsZero() && m.ReleasedAt.After(m.Deadline):
+			lost[i] = ErrExpired
+			continue
+		case m.Attempt > d.cfg.MaxAttempts:
+			lost[i] = ErrCrashed
 			continue
 		}
 		due, place = append(due, m), append(place, i)
 	}
+	if len(due) > 1 && d.breaker.State() == BreakerHalfOpen {
+		for _, i := range place[1:] {
+			outcomes[i] = Outcome{Action: Later, Kind: Hold, Err: errProbing}
+		}
+		due, place = due[:1], place[:1]
+	}
 	if len(due) > 0 {
-		verdicts, took := d.call(ctx, epoch, due)
+		verdicts, took, timedOut := d.call(ctx, epoch, due)
 		for j, i := range place {
 			o := d.outcome(ctx, due[j], verdicts[j])
 			o.Kind, o.Took = verdicts[j].Kind, took
-			if o.Kind == Overload {
+			switch o.Kind {
+			case Overload:
 				o.Wait = verdicts[j].Wait
+			case Retry:
+				o.TimedOut = ctx.Err() == nil && (timedOut || errors.Is(o.Err, context.DeadlineExceeded))
 			}
 			outcomes[i] = o
 		}
@@ -131,31 +155,43 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 	}
 	// After the call, which the departure clock has timed: a dead letter may take
 	// long to write.
-	for _, i := range late {
+	for i, reason := range lost {
 		m := batch[i]
 		m.Attempt-- // this one is not made
-		outcomes[i] = d.bury(ctx, m, ErrExpired)
+		outcomes[i] = d.bury(ctx, m, reason)
 	}
 	return outcomes
 }
 
 // call makes the call itself, and tells the breaker what the destination was like.
-func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) ([]Verdict, time.Duration) {
+// timedOut says that what failed did so by the timeout.
+func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) (verdicts []Verdict, took time.Duration, timedOut bool) {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	d.metrics.inFlight.Add(float64(len(batch)))
 	began := time.Now()
 	answers := d.deliver(bounded, batch)
-	took := time.Since(began)
+	took = time.Since(began)
 	d.metrics.inFlight.Sub(float64(len(batch)))
 
-	verdicts := make([]Verdict, len(batch))
-	overloaded, asked := false, time.Duration(0)
+	timedOut = bounded.Err() != nil && ctx.Err() == nil
+	verdicts = make([]Verdict, len(batch))
+	overloads, answered, hung, asked := 0, false, false, time.Duration(0)
 	for i, err := range answers {
 		v := Judge(err)
 		verdicts[i] = v
-		if v.Kind == Overload {
-			overloaded, asked = true, max(asked, v.Wait)
+		switch v.Kind {
+		case Overload:
+			overloads, asked = overloads+1, max(asked, v.Wait)
+		case Hold:
+		case Retry: // a destination may have a shorter timeout of its own
+			if timedOut || errors.Is(err, context.DeadlineExceeded) {
+				hung = true
+			} else {
+				answered = true
+			}
+		default:
+			answered = true
 		}
 		d.metrics.took.WithLabelValues(v.Kind.String()).Observe(took.Seconds())
 		if v.Kind != Done && v.Kind != Hold {
@@ -164,19 +200,24 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) ([]Verd
 	}
 	if ctx.Err() != nil {
 		d.breaker.Release(epoch) // cut short by us: nothing was learnt
-		return verdicts, took
-	}
-	if overloaded {
-		d.failing.Do(func() {
-			d.log.Warn("the consumer cannot take work; deliveries are held back", "error", firstError(answers))
-		})
+		return verdicts, took, false
 	}
 	was := d.breaker.State()
-	d.breaker.Record(time.Now(), epoch, overloaded, asked)
-	if now := d.breaker.State(); was != now && now == BreakerClosed {
+	// A timeout is the message's attempt, but no sign that the destination is back.
+	failed := !answered && (overloads > 0 || hung && was == BreakerHalfOpen)
+	d.breaker.Record(time.Now(), epoch, failed, asked)
+	now := d.breaker.State()
+	if overloads > 0 || failed {
+		says := "the consumer could not take it"
+		if now != BreakerClosed {
+			says = "the consumer cannot take work; deliveries are held back"
+		}
+		d.failing.Do(func() { d.log.Warn(says, "error", firstError(answers)) })
+	}
+	if was != now && now == BreakerClosed {
 		d.log.Info("the consumer takes work again")
 	}
-	return verdicts, took
+	return verdicts, took, timedOut
 }
 
 // deliver calls the destination; a panic or a wrong number of verdicts is a
@@ -216,8 +257,13 @@ func (d *Desk) outcome(ctx context.Context, m Delivery, v Verdict) Outcome {
 		return Outcome{Action: Later, Err: v.Err}
 	case Overload:
 		d.metrics.ended(m, "retried")
-		// The breaker holds the rest; this one may be its next probe.
-		return Outcome{Action: Later, Delay: v.Wait, Err: v.Err}
+		o := Outcome{Action: Later, Delay: v.Wait, Err: v.Err}
+		if d.breaker.State() == BreakerClosed && ctx.Err() == nil {
+			// Nothing holds the rest, so let them go first. Else this one may be the next
+			// probe.
+			o.Delay = max(o.Delay, d.backoff.Delay(1, d.random()))
+		}
+		return o
 	}
 	if ctx.Err() != nil {
 		// Interrupted by our own stop: no fault of the message.

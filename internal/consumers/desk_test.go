@@ -113,8 +113,8 @@ func TestDeskOutcomes(t *testing.T) {
 		"retry after less than ours":  {RetryAfter(time.Millisecond, refused), 2, Outcome{Action: Later, Delay: 2 * time.Second, Counted: true}, false},
 		"retry after the last":        {RetryAfter(time.Hour, refused), 3, Outcome{Action: Ack}, true},
 		"never":                       {Permanent(refused), 1, Outcome{Action: Ack}, true},
-		"overloaded":                  {Overloaded(0, refused), 1, Outcome{Action: Later}, false},
-		"overloaded at the last":      {Overloaded(0, refused), 3, Outcome{Action: Later}, false},
+		"overloaded":                  {Overloaded(0, refused), 1, Outcome{Action: Later, Delay: time.Second}, false},
+		"overloaded at the last":      {Overloaded(0, refused), 3, Outcome{Action: Later, Delay: time.Second}, false},
 		"overloaded, asks for a hour": {Overloaded(time.Hour, refused), 3, Outcome{Action: Later, Delay: time.Hour}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,6 +191,24 @@ func TestDeskAllExpired(t *testing.T) {
 		t.Errorf("the destination was called for %v", dest.calls)
 	}
 }
+
+// A message whose last attempt was begun and never ended is not tried again.
+func TestDeskCrashed(t *testing.T) {
+	dest, dead := always(nil), &grave{}
+	desk, _ := newDesk(dest, dead)
+	batch := deliveries(2)
+	batch[0].Attempt = testConfig().MaxAttempts + 1
+	outcomes := desk.Attempt(t.Context(), batch)
+	wantOutcome(t, outcomes[0], Outcome{Action: Ack}, "crashed")
+	wantOutcome(t, outcomes[1], Outcome{Action: Ack}, "")
+	if len(dest.calls) != 1 || len(dest.calls[0]) != 1 || dest.calls[0][0].ID != batch[1].ID {
+		t.Errorf("the destination was called for %v", dest.calls)
+	}
+	if len(dead.letters) != 1 || dead.letters[0].Attempt != testConfig().MaxAttempts {
+		t.Errorf("dead letters %v", dead.letters)
+	}
+}
+
 
 // TestDeskCallsBeforeItBuries: the departure clock has timed the call, and a dead
 // letter must not hold it up.

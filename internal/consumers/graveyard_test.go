@@ -109,6 +109,7 @@ func TestClassOf(t *testing.T) {
 		want   ErrorClass
 	}{
 		{ErrExpired, ClassExpired},
+		{ErrCrashed, ClassCrashed},
 		{fmt.Errorf("late: %w", ErrExpired), ClassExpired},
 		{Permanent(errors.New("bad row")), ClassPermanent},
 		{fmt.Errorf("batch: %w", Permanent(errors.New("bad row"))), ClassPermanent},

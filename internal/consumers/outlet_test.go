@@ -154,11 +154,11 @@ func TestDeskOutage(t *testing.T) {
 		if counted != 0 || len(dead.letters) != 0 {
 			t.Errorf("the outage cost %d attempts and %d dead letters", counted, len(dead.letters))
 		}
-		// 4 at once, then after 1, 2, 4, 8, 16, 30, 30, … s.
-		if probes := len(dest.calls) - cap(work); probes < 20 || probes > 35 {
-			t.Errorf("%d calls during the outage, want a probe each 30 s or so", probes)
+		// 5 to 8 at once, then after 1, 2, 3, 3, … s.
+		if probes := len(dest.calls) - cap(work); probes < 200 || probes > 210 {
+			t.Errorf("%d calls during the outage, want a probe each 3 s", probes)
 		}
-		if late := back.Sub(began) - down; late > 31*time.Second {
+		if late := back.Sub(began) - down; late > 4*time.Second {
 			t.Errorf("the first was delivered %s after the end of the outage", late)
 		}
 		wantState(t, desk.breaker, "closed")
@@ -166,12 +166,116 @@ func TestDeskOutage(t *testing.T) {
 	})
 }
 
+// TestDeskProbesWithOneMessage: of a batch that leaves half open, one is tried.
+func TestDeskProbesWithOneMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dest := always(Overloaded(0, errors.New("down")))
+		desk, _ := newDesk(dest, &grave{})
+		for range breakerOpens {
+			desk.Attempt(t.Context(), deliveries(3))
+		}
+		wantState(t, desk.breaker, "open")
+		for _, up := range []bool{false, true} {
+			time.Sleep(3 * time.Second)
+			if _, ok := desk.Ready(time.Now()); !ok {
+				t.Fatal("no probe is let out")
+			}
+			first := Outcome{Action: Later}
+			words := "down"
+			if up {
+				dest.answer = func(_ context.Context, batch []Delivery) []error { return all(len(batch), nil) }
+				first, words = Outcome{Action: Ack}, ""
+			}
+			outcomes := desk.Attempt(t.Context(), deliveries(3))
+			if n := len(dest.calls[len(dest.calls)-1]); n != 1 {
+				t.Errorf("%d messages probe, want 1", n)
+			}
+			wantOutcome(t, outcomes[0], first, words)
+			for _, o := range outcomes[1:] {
+				wantOutcome(t, o, Outcome{Action: Later}, "not tried")
+				if o.Kind != Hold {
+					t.Errorf("%s for a message that was not tried", o.Kind)
+				}
+			}
+		}
+		wantState(t, desk.breaker, "closed")
+	})
+}
+
+// TestDeskHangingProbe: a probe that runs into its timeout does not close the breaker.
+func TestDeskHangingProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dest := always(Overloaded(0, errors.New("down")))
+		desk, _ := newDesk(dest, &grave{})
+		for range breakerOpens {
+			desk.Attempt(t.Context(), deliveries(1))
+		}
+		dest.answer = func(ctx context.Context, batch []Delivery) []error {
+			<-ctx.Done()
+			return all(len(batch), ctx.Err())
+		}
+		time.Sleep(time.Second)
+		if _, ok := desk.Ready(time.Now()); !ok {
+			t.Fatal("no probe is let out")
+		}
+		if o := desk.Attempt(t.Context(), deliveries(1))[0]; !o.TimedOut || !o.Counted {
+			t.Errorf("%+v, want an attempt that timed out", o)
+		}
+		wantState(t, desk.breaker, "open")
+	})
+}
+
+// TestDeskWhatIsNoOutage: what the destination answers in between, or for a part of a
+// batch, says that it is there. A timeout is the message's own.
+func TestDeskWhatIsNoOutage(t *testing.T) {
+	away, bad := Overloaded(0, errors.New("busy")), errors.New("bad row")
+	for name, test := range map[string]struct {
+		answers [][]error
+		want    string
+	}{
+		"four overloads":               {[][]error{{away}, {away}, {away}, {away}}, "closed"},
+		"five":                         {[][]error{{away}, {away}, {away}, {away}, {away}}, "open"},
+		"with one done in between":     {[][]error{{away}, {away}, {away}, {away}, {nil}, {away}, {away}}, "closed"},
+		"with a bad row in between":    {[][]error{{away}, {away}, {away}, {away}, {Permanent(bad)}, {away}, {away}}, "closed"},
+		"with a failed row in between": {[][]error{{away}, {away}, {away}, {away}, {bad}, {away}, {away}}, "closed"},
+		"a part of each batch":         {[][]error{{away, nil}, {away, nil}, {away, bad}, {away, nil}, {away, nil}, {nil, away}}, "closed"},
+		"whole batches":                {[][]error{{away, away}, {away, Held(away)}, {away, away}, {away, away}, {away, away}}, "open"},
+		"bad rows":                     {[][]error{{bad}, {bad}, {bad}, {bad}, {bad}, {bad}}, "closed"},
+		"one that asks for a pause":    {[][]error{{Overloaded(time.Second, bad)}}, "open"},
+		"hanging":                      {[][]error{nil, nil, nil, nil, nil, nil}, "closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dest := &stub{}
+				desk, _ := newDesk(dest, &grave{})
+				for _, answers := range test.answers {
+					dest.answer = func(ctx context.Context, batch []Delivery) []error {
+						if answers == nil {
+							<-ctx.Done()
+							return all(len(batch), ctx.Err())
+						}
+						return answers
+					}
+					for i, o := range desk.Attempt(t.Context(), deliveries(max(1, len(answers)))) {
+						if o.TimedOut != (answers == nil) {
+							t.Errorf("message %d timed out: %t", i, o.TimedOut)
+						}
+					}
+				}
+				wantState(t, desk.breaker, test.want)
+			})
+		})
+	}
+}
+
 // TestDeskUnready gives the probe's claim back when there was nothing to deliver.
 func TestDeskUnready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dest := always(Overloaded(0, errors.New("down")))
 		desk, _ := newDesk(dest, &grave{})
-		desk.Attempt(t.Context(), deliveries(1))
+		for range breakerOpens {
+			desk.Attempt(t.Context(), deliveries(1))
+		}
 		time.Sleep(time.Second)
 		claim := func(want bool) {
 			t.Helper()
@@ -227,7 +331,7 @@ func TestDeskMetrics(t *testing.T) {
 		dead.fail = bad
 		answer(Permanent(bad))
 		wantSamples(t, reg, map[string]float64{`flowgate_consumer_breaker_state{state="closed"}`: 1, `flowgate_consumer_breaker_state{state="open"}`: 0})
-		answer(Overloaded(0, bad), nil)
+		answer(Overloaded(time.Second, bad), nil)
 		if inFlight != 3 {
 			t.Errorf("at most %v were in flight, want 3", inFlight)
 		}

@@ -76,6 +76,7 @@ func (s *Shaper) handBack(j job) {
 // until the broker confirms that; only so many may.
 func (s *Shaper) finish(j job, outcomes []consumers.Outcome) {
 	now := s.deps.Clock()
+	s.pace.observe(now, j.released, outcomes)
 	var acked []*message
 	s.mu.Lock()
 	s.running--

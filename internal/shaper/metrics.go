@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
 )
 
 type metrics struct {
@@ -33,4 +35,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) released(n int, lateness int64) {
 	m.departures.Add(float64(n))
 	m.lateness.Observe(float64(max(0, lateness)) / 1e9)
+}
+
+// rateMetrics count what the adaptive rate does; its present value is a state.
+type rateMetrics struct{ lowered *prometheus.CounterVec }
+
+func newRateMetrics(reg prometheus.Registerer) *rateMetrics {
+	lowered := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "flowgate_shaper_rate_reductions_total",
+		Help: "How often the adaptive rate was lowered, by the reason.",
+	}, []string{"reason"})
+	for _, r := range algorithms.RateReasons {
+		if r != algorithms.RateConfigured && r != algorithms.RateSlowStart {
+			lowered.WithLabelValues(r.String()) // 0 is a count too
+		}
+	}
+	return &rateMetrics{lowered}
 }

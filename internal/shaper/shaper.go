@@ -86,8 +86,8 @@ type Shaper struct {
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
-	clock   *algorithms.DepartureClock // owned by the dispatcher
-	paced   bool                       // the dispatcher's: it waited for the clock alone
+	pace    *pace // its clock is the dispatcher's
+	paced   bool  // the dispatcher's: it waited for the clock alone
 	acks    *acks
 	ackRoom int // most unconfirmed at once
 	state   *stateKeeper
@@ -117,14 +117,15 @@ type Shaper struct {
 
 // New makes a Shaper; nothing starts before Run.
 func New(cfg Config, deps Deps) (*Shaper, error) {
-	clock, err := algorithms.NewDepartureClock(cfg.Rate, cfg.Tolerance)
+	log := deps.Logger.With("component", "shaper")
+	pace, err := newPace(cfg, newRateMetrics(deps.Registerer), log)
 	if err != nil {
-		return nil, fmt.Errorf("shaper: FLOWGATE_SHAPER_RATE: %w", err)
+		return nil, fmt.Errorf("shaper: %w", err)
 	}
 	deps.Batch = max(1, deps.Batch)
 	s := &Shaper{
-		cfg: cfg, deps: deps, clock: clock,
-		log:    deps.Logger.With("component", "shaper"),
+		cfg: cfg, deps: deps, pace: pace,
+		log:    log,
 		index:  newIndex(int64(cfg.Memory), deps.Ordered, cfg.Weights),
 		jobs:   make(chan job, deps.Concurrency),
 		odd:    map[uint64]string{},
@@ -196,7 +197,7 @@ func (s *Shaper) Run(ctx context.Context) error {
 	workers.Wait()
 	timer.Stop()
 	s.acks.wait(time.Second)
-	s.state.end(s.clock.Next(), true)
+	s.state.end(s.pace.Next(), true)
 	stopKeeping()
 	keeper.Wait()
 	if cause := context.Cause(run); ctx.Err() == nil {
@@ -215,13 +216,13 @@ func (s *Shaper) prepare(ctx context.Context) error {
 	if err := s.pause.load(ctx); err != nil {
 		return err
 	}
-	s.clock.Restore(departure.Next, s.deps.Clock(), uint64(s.deps.Batch))
+	s.pace.Restore(departure.Next, s.deps.Clock(), uint64(s.deps.Batch))
 	if departure.Next != 0 && !departure.Clean {
 		if err := s.suspect(ctx); err != nil {
 			return err
 		}
 	}
-	if err := s.state.begin(ctx, s.clock.Next()); err != nil {
+	if err := s.state.begin(ctx, s.pace.Next()); err != nil {
 		return err
 	}
 	return s.acks.listen()
@@ -294,7 +295,7 @@ func (s *Shaper) step() time.Duration {
 		if wait, paused := s.pause.gate.wait(); paused {
 			return s.hold(wait)
 		}
-		if wait := s.clock.Wait(now); wait > 0 {
+		if wait := s.pace.Wait(now); wait > 0 {
 			s.paced = true
 			return min(wait, idle)
 		}
@@ -359,17 +360,17 @@ func (s *Shaper) start() bool {
 		return false
 	}
 	s.filling = 0
-	scheduled := s.clock.Next()
+	scheduled := s.pace.Next()
 	j.released = s.deps.Clock()
 	// The clock only moves on from the Wait that let us in.
-	s.clock.Depart(j.released, n)
+	s.pace.Depart(j.released, n, s.paced)
 	// Late is what the clock alone held back; what came or was let go just now is not.
 	late := int64(0)
 	if s.paced {
 		late = j.released - scheduled
 	}
 	s.metrics.released(int(n), late)
-	s.state.depart(s.clock.Next())
+	s.state.depart(s.pace.Next())
 	s.tell()
 	s.jobs <- j // has room: one a worker
 	return true

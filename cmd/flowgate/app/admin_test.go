@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -84,6 +85,10 @@ func TestStatus(t *testing.T) {
 		between(2000, 2000, "watermarks", "max")
 		between(4.9, 5.2, "oldest_age_seconds")
 		between(10, 10, "rate", "configured")
+		between(10, 10, "rate", "effective")
+		if reason := s["rate"].(map[string]any)["reason"]; reason != "configured" {
+			t.Errorf("the reason of the rate is %v", reason)
+		}
 		between(9.5, 10.5, "rate", "delivered")
 		between(14, 16, "drain_seconds")
 		if s["level"] != "normal" || s["breaker"] != "closed" || s["version"] != "v1.2.3" || s["mode"] != "enforce" {
@@ -114,6 +119,41 @@ func TestHealth(t *testing.T) {
 		if code, _ := get(r, "/livez"); code != 200 {
 			t.Errorf("livez while shutting down: %d", code)
 		}
+	})
+}
+
+// With an adaptive rate, status and metrics say what it is and why.
+func TestStatusOfAnAdaptiveRate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t, "FLOWGATE_SHAPER_ADAPTIVE=on", "FLOWGATE_SHAPER_RATE=50/s", "FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_BACKPRESSURE_HIGH=5000")
+		wants := func(effective float64, reason string) {
+			t.Helper()
+			s := r.running().status().Rate
+			if *s.Configured != 50 || *s.Effective != effective || s.Reason != reason {
+				t.Errorf("configured %g, effective %g, reason %s; want 50, %g, %s", *s.Configured, *s.Effective, s.Reason, effective, reason)
+			}
+			_, body := get(r, "/metrics")
+			for _, line := range []string{
+				`flowgate_shaper_rate{kind="configured"} 50`, fmt.Sprintf(`flowgate_shaper_rate{kind="effective"} %g`, effective),
+				fmt.Sprintf(`flowgate_shaper_rate_reason{reason="%s"} 1`, reason),
+			} {
+				if !contains(body, line+"\n") {
+					t.Errorf("no line %s", line)
+				}
+			}
+		}
+		wants(10, "slow_start")
+		_, js := r.client()
+		r.admitted(js, "acme", 500)
+		time.Sleep(5 * time.Second)
+		wants(50, "configured")
+		if drain := *r.running().status().DrainSeconds; drain < 4 || drain > 9 {
+			t.Errorf("drains in %g s", drain)
+		}
+		time.Sleep(time.Minute)
+		r.admitted(js, "acme", 1)
+		time.Sleep(time.Second)
+		wants(10, "unused")
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flowgate/flowgate/internal/algorithms"
 )
 
 // collector computes at each scrape what is a state and not an event. A look at
@@ -15,6 +17,7 @@ type collector struct {
 	level, transitions, rate, leader, connected        *prometheus.Desc
 	deadLetters, reconnects, tenants, keys, overflowed *prometheus.Desc
 	limitsStale, limitsBroken, weightsBroken, paused   *prometheus.Desc
+	rateReason                                         *prometheus.Desc
 }
 
 func newCollector(g *gateway) *collector {
@@ -33,6 +36,7 @@ func newCollector(g *gateway) *collector {
 		level:       d("backpressure_level", "1 for the present level, 0 for the others.", "level"),
 		transitions: d("backpressure_transitions_total", "Changes of the level, by the signal that caused them.", "to", "signal"),
 		rate:        d("shaper_rate", "Deliveries a second: configured, and effective now; +Inf if unlimited.", "kind"),
+		rateReason:  d("shaper_rate_reason", "1 for why the effective rate is what it is, 0 for the others.", "reason"),
 		leader:      d("replica_leader", "1 while this process holds the lease of its name."),
 		connected:   d("nats_connected", "1 while every connection to NATS is up."),
 		deadLetters: d("dlq_messages", "Messages in the dead-letter stream."),
@@ -85,9 +89,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.level, one(s.Pressured), "pressured")
 	counter(c.transitions, float64(s.ToNormal), "normal", "depth")
 	counter(c.transitions, float64(s.ToPressured), "pressured", "depth")
-	rate := g.rate()
-	gauge(c.rate, rate, "configured")
-	gauge(c.rate, rate, "effective")
+	rate := g.shaper.Rate()
+	gauge(c.rate, rate.Configured, "configured")
+	gauge(c.rate, rate.Effective, "effective")
+	for _, reason := range algorithms.RateReasons {
+		gauge(c.rateReason, one(rate.Reason == reason), reason.String())
+	}
 	gauge(c.leader, one(g.lease.Valid()))
 	gauge(c.deadLetters, float64(g.deadLetters.Load()))
 	connected, reconnects := true, uint64(0)

@@ -119,8 +119,8 @@ func replicaID() string {
 
 func goVersion() string { return runtime.Version() }
 
-// rate is the shaper's pace a second.
-func (g *gateway) rate() float64 { return g.cfg.Shaper.Rate.PerSecond() }
+// rate is the shaper's present pace a second.
+func (g *gateway) rate() float64 { return g.shaper.Rate().Effective }
 
 func (g *gateway) adminAddr() string {
 	if g.admin == nil {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"math"
 	"time"
 
 	"github.com/flowgate/flowgate/internal/shaper"
@@ -53,9 +54,12 @@ type RateStatus struct {
 	// Configured and Effective are null if the rate is unlimited.
 	Configured *float64 `json:"configured"`
 	Effective  *float64 `json:"effective"`
-	Delivered  float64  `json:"delivered"`
-	Admitted   float64  `json:"admitted"`
-	Refused    float64  `json:"refused"`
+	// Reason is why the effective rate is what it is: configured, slow_start,
+	// unused, latency, overload, timeout, retry_after or outage.
+	Reason    string  `json:"reason"`
+	Delivered float64 `json:"delivered"`
+	Admitted  float64 `json:"admitted"`
+	Refused   float64 `json:"refused"`
 }
 
 // ReplicaStatus says which process answers.
@@ -84,13 +88,20 @@ func (g *gateway) status() Status {
 		Replica:     ReplicaStatus{ID: g.id, Leader: g.lease.Valid()},
 		SampledAt:   audit.At.UTC(),
 	}
-	if !g.cfg.Shaper.Rate.IsUnlimited() {
-		rate := g.cfg.Shaper.Rate.PerSecond()
-		st.Rate.Configured, st.Rate.Effective = &rate, &rate
-	}
+	rate := g.shaper.Rate()
+	st.Rate.Configured, st.Rate.Effective = finite(rate.Configured), finite(rate.Effective)
+	st.Rate.Reason = rate.Reason.String()
 	st.DrainSeconds = seconds(s.DrainTime)
 	st.TimeToHigh = seconds(s.TimeToHigh)
 	return st
+}
+
+// finite is null in JSON for what has no bound.
+func finite(v float64) *float64 {
+	if math.IsInf(v, 1) {
+		return nil
+	}
+	return &v
 }
 
 // seconds turns a duration into JSON; negative is null.
