@@ -4,8 +4,11 @@
 //	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
 //	go run ./loadtest http          a bare HTTP handler that publishes against the HTTP ingress
 //	go run ./loadtest rate          the rate promise, at 10, 100, 1,000 and 10,000 a second
+//	go run ./loadtest fairness      tenants by their weights, and a newcomer beside 1, 100 and 100,000 others
+//	go run ./loadtest memory        a million messages of 1 KiB waiting, and their rate
 //	go run ./loadtest adaptive      the adaptive rate against consumers of known capacity
 //	go run ./loadtest idle          memory and processor with nothing to do
+//	go run ./loadtest poison        batches with a bad row each against clean ones, into SQLite and PostgreSQL
 //
 // What survives crashes, restarts and outages is in its tests: go test -v ./loadtest
 package main
@@ -18,6 +21,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"text/tabwriter"
 )
 
@@ -30,6 +34,25 @@ func main() {
 	}
 }
 
+// measurement is one of those that can be made.
+type measurement struct {
+	name    string
+	measure func(ctx context.Context, short bool) ([]figure, error)
+}
+
+func measurements() []measurement {
+	return []measurement{
+		{"forwarding", measureForwarding},
+		{"http", measureHTTP},
+		{"rate", measureRate},
+		{"fairness", measureFairness},
+		{"memory", measureMemory},
+		{"adaptive", measureAdaptive},
+		{"poison", measurePoison},
+		{"idle", measureIdle},
+	}
+}
+
 // errMissed means that a figure was missed; all are printed.
 var errMissed = errors.New("a figure was missed")
 
@@ -39,19 +62,19 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	measurements := map[string]func(context.Context, bool) ([]figure, error){
-		"forwarding": measureForwarding, "http": measureHTTP, "rate": measureRate, "adaptive": measureAdaptive, "idle": measureIdle, "memory": measureMemory, "fairness": measureFairness,
-	}
 	names := f.Args()
 	if len(names) == 0 {
-		names = []string{"forwarding", "http", "rate", "adaptive", "idle"}
+		for _, m := range measurements() {
+			names = append(names, m.name)
+		}
 	}
 	missed := false
 	for _, name := range names {
-		measure, ok := measurements[name]
-		if !ok {
-			return fmt.Errorf("no measurement %q; there are forwarding, http, rate, adaptive, idle, memory and fairness", name)
+		i := slices.IndexFunc(measurements(), func(m measurement) bool { return m.name == name })
+		if i < 0 {
+			return fmt.Errorf("no measurement %q; without a name all are made", name)
 		}
+		measure := measurements()[i].measure
 		figures, err := measure(ctx, *short)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

@@ -35,7 +35,7 @@ var imports = map[string][]string{
 
 	"loadtest/invariants": {"internal/algorithms"},
 	"loadtest/producers":  {"loadtest/invariants"},
-	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers"},
+	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

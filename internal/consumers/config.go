@@ -101,5 +101,11 @@ func (c Config) Validate() error {
 	if c.BatchWait < 0 || c.BatchWait > time.Minute {
 		bad("BATCH_WAIT", "%s must be 0s to 1m", c.BatchWait)
 	}
+	if err := checkStatement(c); err != nil {
+		bad("SQL", "%w", err)
+	}
+	if err := checkRetention(c); err != nil {
+		bad("RETENTION", "%w", err)
+	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/flowgate/flowgate/internal/units"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -36,6 +38,14 @@ func TestConfigValidate(t *testing.T) {
 		"no batch":            {func(c *Config) { c.Batch = 0 }, "FLOWGATE_CONSUMER_BATCH: 0 must be 1 to 1000"},
 		"too large a batch":   {func(c *Config) { c.Batch = 1001 }, "FLOWGATE_CONSUMER_BATCH: 1001"},
 		"too long a wait":     {func(c *Config) { c.BatchWait = time.Minute + 1 }, "FLOWGATE_CONSUMER_BATCH_WAIT: 1m0.000000001s"},
+		"own statement":       {func(c *Config) { c.SQL = "INSERT INTO t VALUES (:id)" }, ""},
+		"own on postgres":     {func(c *Config) { c.URL, c.SQL = "postgres://u@h/d", "INSERT INTO t VALUES (E'\\'', :id)" }, ""},
+		"unknown parameter":   {func(c *Config) { c.SQL = "INSERT INTO t VALUES (:key)" }, "FLOWGATE_CONSUMER_SQL: holds the parameter :key; there are :id, :tenant"},
+		"two statements":      {func(c *Config) { c.SQL = "DELETE FROM a; DELETE FROM b" }, "FLOWGATE_CONSUMER_SQL: holds more than one statement"},
+		"own elsewhere":       {func(c *Config) { c.URL, c.SQL = "http://h", "INSERT INTO t VALUES (:id)" }, "FLOWGATE_CONSUMER_SQL: is for the destinations sqlite and postgres"},
+		"retention":           {func(c *Config) { c.Retention = units.Span(time.Hour) }, ""},
+		"retention elsewhere": {func(c *Config) { c.URL, c.Retention = "http://h", units.Span(time.Hour) }, "FLOWGATE_CONSUMER_RETENTION: is for the table of the destinations sqlite and postgres"},
+		"retention of theirs": {func(c *Config) { c.SQL, c.Retention = "INSERT INTO t VALUES (:id)", units.Span(time.Hour) }, "FLOWGATE_CONSUMER_RETENTION: deletes from our table, and FLOWGATE_CONSUMER_SQL"},
 		"url":                 {func(c *Config) { c.URL = "mysql:x" }, `FLOWGATE_CONSUMER_URL: has the scheme "mysql"`},
 	} {
 		c := testConfig()

@@ -35,6 +35,9 @@ type Delivery struct {
 //
 // Deliver must return when ctx ends. It may be called from several goroutines,
 // at most FLOWGATE_CONSUMER_CONCURRENCY at once.
+//
+// A destination with work of its own beside deliveries, as deleting old rows, has also
+// a Run(ctx) error, which ends with ctx and before Close is called.
 type Destination interface {
 	Deliver(ctx context.Context, batch []Delivery) []error
 	Close() error

@@ -108,7 +108,6 @@ func TestDeskOutcomes(t *testing.T) {
 		"failed":                      {refused, 1, Outcome{Action: Later, Delay: time.Second, Counted: true}, false},
 		"failed again":                {refused, 2, Outcome{Action: Later, Delay: 2 * time.Second, Counted: true}, false},
 		"failed for the last time":    {refused, 3, Outcome{Action: Ack}, true},
-		"after the last":              {refused, 4, Outcome{Action: Ack}, true},
 		"retry after":                 {RetryAfter(time.Hour, refused), 1, Outcome{Action: Later, Delay: time.Hour, Counted: true}, false},
 		"retry after less than ours":  {RetryAfter(time.Millisecond, refused), 2, Outcome{Action: Later, Delay: 2 * time.Second, Counted: true}, false},
 		"retry after the last":        {RetryAfter(time.Hour, refused), 3, Outcome{Action: Ack}, true},

@@ -101,7 +101,7 @@ func openSQLiteURL(ctx context.Context, cfg Config, deps Deps) (Destination, err
 	if path == "" {
 		path = filepath.Join(deps.DataDir, "messages.db")
 	}
-	return OpenSQLite(ctx, path, deps.Registerer, deps.Logger)
+	return OpenSQLite(ctx, path, cfg, deps.Registerer, deps.Logger)
 }
 
 func checkPostgresURL(url string) error {
@@ -114,5 +114,5 @@ func checkPostgresURL(url string) error {
 }
 
 func openPostgresURL(_ context.Context, cfg Config, deps Deps) (Destination, error) {
-	return OpenPostgres(cfg.URL, cfg.Concurrency, cfg.Timeout, deps.Registerer, deps.Logger)
+	return OpenPostgres(cfg, deps.Registerer, deps.Logger)
 }

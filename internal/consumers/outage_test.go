@@ -159,12 +159,9 @@ func postgresLostAnswers(t *testing.T, direct string) {
 	const rounds = 12
 	for n := range rounds {
 		batch := []Delivery{aDelivery(3 * n), aDelivery(3*n + 1), aDelivery(3*n + 2)}[:1+n%3]
-		deliver(t, p, aDelivery(1000), Done) // connected, and the statement is prepared
-		if len(batch) == 1 {
-			cut.word.Store(batch[0].ID) // the statement is the transaction
-		} else {
-			cut.word.Store("commit")
-		}
+		// Connected, and the statements are prepared; then a batch is sent at once.
+		wantKinds(t, p.Deliver(t.Context(), []Delivery{aDelivery(1000), aDelivery(1001)}), Done, Done)
+		cut.word.Store(batch[0].ID)
 		for i, err := range p.Deliver(t.Context(), batch) {
 			if Judge(err).Kind != Overload {
 				t.Fatalf("round %d, message %d: %v; want overload, since the connection broke", n, i, err)
@@ -183,14 +180,55 @@ func postgresLostAnswers(t *testing.T, direct string) {
 			}
 		}
 	}
-	db.wantText("25", `SELECT count(*) FROM flowgate_messages`) // 1000, and 4·1 + 4·2 + 4·3
+	db.wantText("26", `SELECT count(*) FROM flowgate_messages`) // 1000, 1001, and 4·1 + 4·2 + 4·3
+}
+
+// postgresReset resets the connection in the middle of a transaction, at its first row
+// and at its last: nothing of it stands, no message is to blame, and the next attempt
+// writes all.
+func postgresReset(t *testing.T, direct string) {
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t)
+	cut := &proxy{target: u.Host, short: true}
+	cut.word.Store("")
+	go cut.serve(l)
+	u.Host = l.Addr().String()
+	p := openPostgres(t, u.String()+"?sslmode=disable", 1, nil)
+	db := connect(t, direct)
+	batch := deliveries(10)
+	for i := range batch {
+		batch[i].ID = fmt.Sprintf("acme/row-%02d-", i)
+	}
+	for _, place := range []int{0, 5, 9} {
+		wantKinds(t, p.Deliver(t.Context(), []Delivery{aDelivery(1000), aDelivery(1001)}), Done, Done)
+		cut.word.Store(batch[place].ID)
+		for i, err := range p.Deliver(t.Context(), batch) {
+			if Judge(err).Kind != Overload {
+				t.Fatalf("reset at %d: message %d: %v; want overload", place, i, err)
+			}
+		}
+		cut.word.Store("")
+		db.wantText("2", `SELECT count(*) FROM flowgate_messages`)
+	}
+	for i, err := range p.Deliver(t.Context(), batch) {
+		if err != nil {
+			t.Errorf("message %d after the resets: %v", i, err)
+		}
+	}
+	db.wantText("12", `SELECT count(*) FROM flowgate_messages`)
 }
 
 // proxy passes bytes on, until a client's hold the word: from then on the server's
-// do not come through, and the connection is closed.
+// do not come through, and the connection is closed; if it is short, what the client
+// sends behind the word does not come through either.
 type proxy struct {
 	target string
 	word   atomic.Value // string; empty: none
+	short  bool
+	trips  atomic.Int64 // how often the server said that it is ready for more
 }
 
 func (p *proxy) serve(l net.Listener) {
@@ -205,25 +243,35 @@ func (p *proxy) serve(l net.Listener) {
 			continue
 		}
 		var mute atomic.Bool
-		copying := func(to, from net.Conn, look func([]byte)) {
+		copying := func(to, from net.Conn, look func([]byte) int) {
 			defer func() { _ = to.Close() }()
 			buf := make([]byte, 32<<10)
 			for {
 				n, err := from.Read(buf)
-				look(buf[:n])
+				n = look(buf[:n])
 				if err != nil || (mute.Load() && to == client) {
 					return
 				}
-				if _, err := to.Write(buf[:n]); err != nil {
+				if _, err := to.Write(buf[:n]); err != nil || (mute.Load() && p.short) {
 					return
 				}
 			}
 		}
-		go copying(server, client, func(b []byte) {
-			if word := p.word.Load().(string); word != "" && bytes.Contains(b, []byte(word)) {
-				mute.Store(true)
+		go copying(server, client, func(b []byte) int {
+			word := p.word.Load().(string)
+			at := bytes.Index(b, []byte(word))
+			if word == "" || at < 0 {
+				return len(b)
 			}
+			mute.Store(true)
+			if p.short {
+				return at + len(word)
+			}
+			return len(b)
 		})
-		go copying(client, server, func([]byte) {})
+		go copying(client, server, func(b []byte) int {
+			p.trips.Add(int64(bytes.Count(b, []byte{'Z', 0, 0, 0, 5})))
+			return len(b)
+		})
 	}
 }

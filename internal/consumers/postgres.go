@@ -15,12 +15,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Postgres writes messages to a table of a PostgreSQL database: one statement a
-// message, or one transaction a batch.
+// Postgres writes messages to a table of a PostgreSQL database, or with a statement
+// of one's own: one statement a message, or one transaction a batch.
 type Postgres struct {
 	pool      *pgxpool.Pool
+	insert    string    // what writes a message
+	own       statement // one's own; empty: ours
+	ordered   bool      // a batch is written in order, or not at all from a message on that waits
 	conflicts *conflicts
+	retention *retention
 	made      atomic.Bool // the table is there
+
+	// Of Run alone: whether the index by age is there, and when to see to it again.
+	indexed   bool
+	indexNext time.Time
 }
 
 const createPostgres = `CREATE TABLE IF NOT EXISTS ` + tableName + ` (
@@ -35,15 +43,17 @@ const insertPostgres = `INSERT INTO ` + tableName + `
 // connectTimeout bounds a connection to a server that does not answer.
 const connectTimeout = 5 * time.Second
 
-// OpenPostgres makes the pool, with at most so many connections; timeout is that of
-// an attempt. It does not
-// connect: a database that is down does not keep the gateway from starting.
-func OpenPostgres(url string, connections int, timeout time.Duration, reg prometheus.Registerer, log *slog.Logger) (*Postgres, error) {
-	cfg, err := pgxpool.ParseConfig(url)
+// OpenPostgres makes the pool of a destination. It does not connect: a database that
+// is down does not keep the gateway from starting.
+func OpenPostgres(c Config, reg prometheus.Registerer, log *slog.Logger) (*Postgres, error) {
+	cfg, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err) // pgx masks the password
 	}
-	cfg.MaxConns = int32(connections)
+	cfg.MaxConns = int32(c.Concurrency)
+	if c.Retention > 0 {
+		cfg.MaxConns++ // deliveries do not wait for what deletes
+	}
 	cfg.MinConns = 0
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
@@ -51,10 +61,10 @@ func OpenPostgres(url string, connections int, timeout time.Duration, reg promet
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "flowgate"
 	}
-	if wait := lockWait(cfg.ConnConfig.RuntimeParams, timeout); wait > 0 {
-		// Not a parameter of the connection, which poolers refuse.
+	if settings := sessionSettings(cfg.ConnConfig.RuntimeParams, c.Timeout); settings != "" {
+		// Not parameters of the connection, which poolers refuse.
 		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.PgConn().Exec(ctx, fmt.Sprintf("SET lock_timeout = %d", wait.Milliseconds())).ReadAll()
+			_, err := conn.PgConn().Exec(ctx, settings).ReadAll()
 			return err
 		}
 	}
@@ -62,17 +72,38 @@ func OpenPostgres(url string, connections int, timeout time.Duration, reg promet
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	return &Postgres{pool: pool, conflicts: newConflicts(reg, log)}, nil
+	p := &Postgres{pool: pool, insert: insertPostgres, ordered: c.Order == OrderTenant, conflicts: newConflicts(reg, log)}
+	p.retention = newRetention(time.Duration(c.Retention), p.prune, reg, log)
+	if c.SQL != "" {
+		if p.own, err = openStatement(c.SQL, postgresSQL, log); err != nil {
+			pool.Close()
+			return nil, err
+		}
+		p.insert = p.own.text
+	}
+	return p, nil
 }
 
-// lockWait is how long a statement may wait for a lock: less than an attempt, so that
-// a locked table shows as the database's fault (55P03) and not as the message's, which
-// a mere timeout would be. 0: the URL says it.
-func lockWait(params map[string]string, timeout time.Duration) time.Duration {
-	if _, set := params["lock_timeout"]; set || strings.Contains(params["options"], "lock_timeout") {
-		return 0
+// sessionSettings bounds what a statement may take, unless the URL does: a lock that
+// is not to be had in three fifths of an attempt shows as the database's fault
+// (55P03), and not as the message's, which a mere timeout would be. A row that takes
+// four fifths is found as the one that is slow (57014), while there is time to write
+// its neighbours.
+func sessionSettings(params map[string]string, timeout time.Duration) string {
+	set := func(name string) bool {
+		_, ok := params[name]
+		return ok || strings.Contains(params["options"], name)
 	}
-	return timeout * 4 / 5
+	var settings string
+	if !set("lock_timeout") {
+		settings += fmt.Sprintf("SET lock_timeout = %d;", max(1, (timeout*3/5).Milliseconds()))
+	}
+	if !set("statement_timeout") {
+		// A stricter one of the role or the database stays.
+		settings += fmt.Sprintf("SELECT set_config('statement_timeout', '%[1]d', false) FROM pg_settings WHERE name = 'statement_timeout' AND setting::bigint NOT BETWEEN 1 AND %[1]d;",
+			max(1, (timeout*4/5).Milliseconds()))
+	}
+	return settings
 }
 
 // Deliver implements Destination.
@@ -82,27 +113,43 @@ func (p *Postgres) Deliver(ctx context.Context, batch []Delivery) []error {
 		return all(len(batch), Overloaded(0, fmt.Errorf("postgres: connect: %w", err)))
 	}
 	defer conn.Release()
-	if err := p.makeTable(ctx, conn.Conn()); err != nil {
-		return all(len(batch), err)
-	}
-	var verdicts []error
-	if len(batch) == 1 {
-		verdicts = []error{p.one(ctx, conn.Conn(), batch[0])}
-	} else {
-		verdicts = p.many(ctx, conn.Conn(), batch)
-	}
+	verdicts := p.write(ctx, conn.Conn(), batch)
 	for _, v := range verdicts {
 		if state(v) == "42P01" {
 			p.made.Store(false) // dropped under us: made again at the next attempt
+		}
+		if hasPrefix(state(v), staleStates) {
+			// What was prepared may be stale, and a server that became a standby stays
+			// one to its old connections: the next attempt connects anew.
+			_ = conn.Conn().Close(ctx)
+			break
 		}
 	}
 	return verdicts
 }
 
+// write writes a batch on a connection.
+func (p *Postgres) write(ctx context.Context, conn *pgx.Conn, batch []Delivery) []error {
+	if err := p.makeTable(ctx, conn); err != nil {
+		return all(len(batch), err)
+	}
+	w := &postgresWriter{Postgres: p, conn: conn, batch: batch}
+	if err := w.prepare(ctx); err != nil {
+		return all(len(batch), err)
+	}
+	if len(batch) == 1 {
+		w.one(ctx)
+	} else {
+		w.many(ctx)
+	}
+	w.compare(ctx)
+	return w.verdicts
+}
+
 // makeTable makes the table on first use. Two gateways may race: the loser's
 // error says that the table, its type or its index is there.
 func (p *Postgres) makeTable(ctx context.Context, conn *pgx.Conn) error {
-	if p.made.Load() {
+	if p.own.text != "" || p.made.Load() {
 		return nil
 	}
 	// Asked first, since CREATE TABLE IF NOT EXISTS needs a right to the schema that
@@ -123,111 +170,6 @@ func (p *Postgres) makeTable(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func (p *Postgres) one(ctx context.Context, q querier, d Delivery) error {
-	tag, err := q.Exec(ctx, insertPostgres, row(d)...)
-	if err != nil {
-		return postgresVerdict(err)
-	}
-	return p.compare(ctx, q, d, tag.RowsAffected())
-}
-
-// compare looks at what stands there if the row was not new.
-func (p *Postgres) compare(ctx context.Context, q querier, d Delivery, written int64) error {
-	if written > 0 {
-		return nil
-	}
-	var same bool
-	err := q.QueryRow(ctx, `SELECT payload = $2 FROM `+tableName+` WHERE id = $1`, d.ID, payload(d)).Scan(&same)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("postgres: row %s was deleted while it was written", d.ID)
-	}
-	if err != nil {
-		return postgresVerdict(err)
-	}
-	if !same {
-		p.conflicts.note(d)
-	}
-	return nil
-}
-
-// many writes a batch in one transaction. If a row breaks it, it is written again
-// with a savepoint a row, so that the neighbours stand and the bad one has its own
-// verdict.
-func (p *Postgres) many(ctx context.Context, conn *pgx.Conn, batch []Delivery) []error {
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		for _, d := range batch {
-			b.Queue(insertPostgres, row(d)...)
-		}
-		results := tx.SendBatch(ctx, b)
-		written := make([]int64, len(batch))
-		for i := range batch {
-			tag, err := results.Exec()
-			if err != nil {
-				_ = results.Close()
-				return err
-			}
-			written[i] = tag.RowsAffected()
-		}
-		if err := results.Close(); err != nil {
-			return err
-		}
-		for i, d := range batch {
-			if err := p.compare(ctx, tx, d, written[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		return make([]error, len(batch))
-	}
-	if v := postgresVerdict(err); Judge(v).Kind == Overload || ctx.Err() != nil {
-		return all(len(batch), v)
-	}
-	verdicts := make([]error, len(batch))
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		for i, d := range batch {
-			err := pgx.BeginFunc(ctx, tx, func(save pgx.Tx) error {
-				tag, err := save.Exec(ctx, insertPostgres, row(d)...)
-				if err != nil {
-					return err
-				}
-				return p.compare(ctx, save, d, tag.RowsAffected())
-			})
-			if err == nil {
-				continue
-			}
-			verdicts[i] = postgresVerdict(err)
-			if Judge(verdicts[i]).Kind == Overload || ctx.Err() != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return all(len(batch), postgresVerdict(err))
-	}
-	return verdicts
-}
-
-// querier is a connection or a transaction.
-type querier interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-func row(d Delivery) []any {
-	return []any{d.ID, d.Tenant, d.Topic, int64(d.Seq), d.Attempt, payload(d), headersJSON(d.Headers), d.AdmittedAt, d.ReleasedAt}
-}
-
-func payload(d Delivery) []byte {
-	if d.Payload == nil {
-		return []byte{}
-	}
-	return d.Payload
-}
-
 // state is the SQLSTATE of an error; empty without one.
 func state(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -236,16 +178,30 @@ func state(err error) string {
 	return ""
 }
 
+// Run deletes rows that are older than FLOWGATE_CONSUMER_RETENTION until ctx ends.
+func (p *Postgres) Run(ctx context.Context) error { return p.retention.run(ctx) }
+
 // Close closes the connections.
 func (p *Postgres) Close() error {
 	p.pool.Close()
 	return nil
 }
 
-// Ping connects, to tell whether the database can be reached.
+// Ping connects, to tell whether the database can be reached and takes a statement of
+// one's own.
 func (p *Postgres) Ping(ctx context.Context) error {
-	if err := p.pool.Ping(ctx); err != nil {
+	conn, err := p.pool.Acquire(ctx)
+	if err == nil {
+		defer conn.Release()
+		err = conn.Ping(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("postgres: connect: %w", err)
+	}
+	if p.own.text != "" {
+		if _, err := conn.Conn().PgConn().Prepare(ctx, "", p.own.text, nil); err != nil {
+			return fmt.Errorf("postgres: FLOWGATE_CONSUMER_SQL: %w", err)
+		}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 // openPostgres makes a destination of the database at url.
 func openPostgres(t *testing.T, url string, connections int, reg prometheus.Registerer) *Postgres {
 	t.Helper()
-	p, err := OpenPostgres(url, connections, 10*time.Second, reg, quiet())
+	p, err := OpenPostgres(Config{URL: url, Concurrency: connections, Timeout: 10 * time.Second}, reg, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,10 @@ func TestPostgres(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, url string){
 		"table": postgresTable, "payloads": postgresPayloads, "repeats": postgresRepeats, "concurrent deliveries": postgresConcurrent,
 		"two make the table": postgresRace, "table dropped": postgresDropped, "writer's rights": postgresRights, "foreign table": postgresForeign,
-		"batch": postgresBatch, "batch in trouble": postgresBatchTrouble, "session setting": postgresSession,
-		"administrator": postgresAdministrator, "lost answers": postgresLostAnswers,
+		"batch": postgresBadRows, "batch in trouble": postgresTrouble, "session setting": postgresSession,
+		"administrator": postgresAdministrator, "lost answers": postgresLostAnswers, "reset": postgresReset, "bounds": postgresBounds, "order": postgresOrder, "deadlocks": postgresDeadlocks,
+		"slow row": postgresSlowRow, "too many connections": postgresTooMany, "made a standby": postgresStandby,
+		"own statement": postgresOwn, "own statement at fault": postgresOwnFaults, "retention": postgresRetention, "retention without rights": postgresRetentionRights,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, cluster.Database(t)) })
 	}

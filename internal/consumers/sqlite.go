@@ -1,7 +1,6 @@
 package consumers
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,8 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	_ "modernc.org/sqlite" // the driver
 )
 
 // SQLite writes messages to a table of a database file.
@@ -32,7 +30,11 @@ import (
 // the next delivery: a file without a name would take rows that nobody can read.
 type SQLite struct {
 	path      string
+	insert    string    // what writes a message
+	own       statement // one's own; empty: ours
+	ordered   bool      // a batch is written in order, or not at all from a message on that waits
 	conflicts *conflicts
+	retention *retention
 
 	// The writer's, of which there is one at a time.
 	db      *sql.DB
@@ -41,6 +43,7 @@ type SQLite struct {
 
 	mu      sync.Mutex
 	queue   []*sqliteCall
+	pruning *sqlitePruning // waits for its turn; nil: none does
 	writing bool
 	closed  bool
 	writer  sync.WaitGroup
@@ -66,8 +69,9 @@ const insertSQLite = `INSERT INTO ` + tableName + `
 const sqliteBusy = 5 * time.Second
 
 // OpenSQLite opens the database file at path and makes the table if it is not
-// there. Times in it are microseconds since 1970, UTC.
-func OpenSQLite(ctx context.Context, path string, reg prometheus.Registerer, log *slog.Logger) (*SQLite, error) {
+// there; with a statement of one's own there is no table of ours. Times in it are
+// microseconds since 1970, UTC.
+func OpenSQLite(ctx context.Context, path string, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*SQLite, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite database %s: %w", path, err)
@@ -77,11 +81,18 @@ func OpenSQLite(ctx context.Context, path string, reg prometheus.Registerer, log
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("sqlite database %s: %s is not a directory", path, filepath.Dir(path))
 	}
-	s := &SQLite{path: path}
+	s := &SQLite{path: path, insert: insertSQLite, ordered: cfg.Order == OrderTenant}
+	if cfg.SQL != "" {
+		if s.own, err = openStatement(cfg.SQL, sqliteSQL, log); err != nil {
+			return nil, err
+		}
+		s.insert = s.own.text
+	}
 	if err := s.open(ctx); err != nil {
 		return nil, fmt.Errorf("sqlite database %s: %w", path, err)
 	}
 	s.conflicts = newConflicts(reg, log)
+	s.retention = newRetention(time.Duration(cfg.Retention), s.prune, reg, log)
 	return s, nil
 }
 
@@ -121,7 +132,13 @@ func (s *SQLite) current(ctx context.Context) error {
 	return nil
 }
 
+// prepare sees to the table. With a statement of one's own there is none of ours:
+// then it is only asked whether this is a database.
 func (s *SQLite) prepare(ctx context.Context) error {
+	if s.own.text != "" {
+		var n int
+		return s.db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&n)
+	}
 	if _, err := s.db.ExecContext(ctx, createSQLite); err != nil {
 		return err
 	}
@@ -162,10 +179,7 @@ func (s *SQLite) Deliver(ctx context.Context, batch []Delivery) []error {
 		return all(len(batch), Overloaded(0, errors.New("sqlite: closed")))
 	}
 	s.queue = append(s.queue, call)
-	if !s.writing {
-		s.writing = true
-		s.writer.Go(s.write)
-	}
+	s.wake()
 	s.mu.Unlock()
 	select {
 	case <-call.done:
@@ -177,104 +191,53 @@ func (s *SQLite) Deliver(ctx context.Context, batch []Delivery) []error {
 	}
 }
 
-// write works off the queue, a transaction for all that wait, until it is empty.
+// wake starts the writer if it is not at work; mu is held.
+func (s *SQLite) wake() {
+	if !s.writing {
+		s.writing = true
+		s.writer.Go(s.write)
+	}
+}
+
+// write works off the queue, a transaction for all that wait, until it is empty. Old
+// rows are deleted in between, a chunk at a time.
 func (s *SQLite) write() {
 	for {
 		s.mu.Lock()
-		calls := s.queue
-		s.queue = nil
-		if len(calls) == 0 {
+		calls, pruning := s.queue, s.pruning
+		s.queue, s.pruning = nil, nil
+		if len(calls) == 0 && pruning == nil {
 			s.writing = false
 			s.mu.Unlock()
 			return
 		}
 		s.mu.Unlock()
-		err := s.commit(calls)
-		s.suspect = err != nil
-		if err != nil {
+		if len(calls) > 0 {
+			s.commit(calls)
 			for _, c := range calls {
-				for i := range c.verdicts {
-					c.verdicts[i] = err
-				}
+				close(c.done)
 			}
 		}
-		for _, c := range calls {
-			close(c.done)
+		if pruning != nil {
+			pruning.deleted, pruning.err = s.deleteChunk(pruning.limit)
+			close(pruning.done)
 		}
 	}
 }
 
-// commit writes the calls in one transaction. An error is every row's; a row's own
-// is in its verdict.
-func (s *SQLite) commit(calls []*sqliteCall) error {
-	ctx := context.Background() // SQLite's own busy timeout bounds it
-	if err := s.current(ctx); err != nil {
-		return sqliteVerdict(err)
-	}
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return sqliteVerdict(err)
-	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	insert, err := tx.PrepareContext(ctx, insertSQLite)
-	if err != nil {
-		return sqliteVerdict(err)
-	}
-	defer func() { _ = insert.Close() }()
-	for _, c := range calls {
-		for i, d := range c.batch {
-			// A statement that fails is undone alone; the transaction goes on.
-			if err := s.insert(ctx, tx, insert, d); err != nil {
-				v := sqliteVerdict(err)
-				if Judge(v).Kind == Overload {
-					return v
-				}
-				c.verdicts[i] = v
-			}
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		return sqliteVerdict(err)
-	}
-	return nil
-}
+// Run deletes rows that are older than FLOWGATE_CONSUMER_RETENTION until ctx ends.
+func (s *SQLite) Run(ctx context.Context) error { return s.retention.run(ctx) }
 
-func (s *SQLite) insert(ctx context.Context, tx *sql.Tx, insert *sql.Stmt, d Delivery) error {
-	payload := d.Payload
-	if payload == nil {
-		payload = []byte{}
+// Ping tells whether the database takes a statement of one's own.
+func (s *SQLite) Ping(ctx context.Context) error {
+	if s.own.text == "" {
+		return nil
 	}
-	r, err := insert.ExecContext(ctx, d.ID, d.Tenant, d.Topic, int64(d.Seq), d.Attempt, payload, headersJSON(d.Headers),
-		d.AdmittedAt.UnixMicro(), d.ReleasedAt.UnixMicro(), time.Now().UnixMicro())
+	insert, err := s.db.PrepareContext(ctx, s.own.text)
 	if err != nil {
-		return err
+		return fmt.Errorf("sqlite: FLOWGATE_CONSUMER_SQL: %w", err)
 	}
-	if n, err := r.RowsAffected(); err != nil || n > 0 {
-		return err
-	}
-	var there []byte
-	if err := tx.QueryRowContext(ctx, `SELECT payload FROM `+tableName+` WHERE id = ?`, d.ID).Scan(&there); err != nil {
-		return err
-	}
-	if !bytes.Equal(there, payload) {
-		s.conflicts.note(d)
-	}
-	return nil
-}
-
-// sqliteVerdict sorts an error by SQLite's primary result code.
-func sqliteVerdict(err error) error {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return Overloaded(0, fmt.Errorf("sqlite: %w", err))
-	}
-	err = fmt.Errorf("sqlite: %w", err)
-	switch e.Code() & 0xff {
-	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-		return Permanent(err)
-	}
-	// Busy, locked, full, I/O, read-only, no table: the database's, not the row's.
-	return Overloaded(0, err)
+	return insert.Close()
 }
 
 // Close waits for what is being written and closes the file.

@@ -22,7 +22,7 @@ import (
 // openSQLite opens a database file and closes it with the test.
 func openSQLite(t *testing.T, path string, reg prometheus.Registerer) *SQLite {
 	t.Helper()
-	s, err := OpenSQLite(t.Context(), path, reg, quiet())
+	s, err := OpenSQLite(t.Context(), path, Config{}, reg, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestSQLiteRepeats(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "messages.db")
 	reg := prometheus.NewRegistry()
 	log := &bubble.Log{}
-	s, err := OpenSQLite(t.Context(), path, reg, log.Logger(slog.LevelInfo))
+	s, err := OpenSQLite(t.Context(), path, Config{}, reg, log.Logger(slog.LevelInfo))
 	if err != nil {
 		t.Fatal(err)
 	}

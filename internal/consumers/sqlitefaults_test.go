@@ -24,7 +24,7 @@ func TestSQLitePaths(t *testing.T) {
 			}
 			path := filepath.Join(dir, file)
 			for n := 1; n <= 2; n++ { // the second finds what the first wrote
-				s, err := OpenSQLite(t.Context(), path, nil, quiet())
+				s, err := OpenSQLite(t.Context(), path, Config{}, nil, quiet())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -83,7 +83,7 @@ func TestSQLiteOpenFails(t *testing.T) {
 		"missing columns": {foreign, []string{"foreign.db", "flowgate_messages", "tenant, topic, seq, attempt, headers, admitted_at, released_at, written_at", "rename"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := OpenSQLite(t.Context(), test.path, nil, quiet())
+			s, err := OpenSQLite(t.Context(), test.path, Config{}, nil, quiet())
 			if err == nil {
 				_ = s.Close()
 			}

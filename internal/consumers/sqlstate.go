@@ -18,6 +18,14 @@ var overloadStates = []string{
 	"08", "25", "26", "28", "3D", "40001", "40003", "40P01", "42", "53", "55", "57P", "58", "XX",
 }
 
+// statementStates are those of a statement that no row can pass: no such table, column
+// or function, wrong types, no right.
+var statementStates = []string{"26", "42"}
+
+// staleStates may come of what a connection remembers: prepared statements, and a
+// server that was made a standby.
+var staleStates = []string{"0A", "25006", "26", "42"}
+
 // rowStates are those that the same row will meet again: bad data, a broken
 // constraint, something too large.
 var rowStates = []string{"22", "23", "54"}

@@ -43,11 +43,14 @@ type gateway struct {
 	web     *ingress.HTTP // nil: off
 	shaper  *shaper.Shaper
 	desk    *consumers.Desk
-	limits  *limits.Set
-	labels  *tenantLabels
+	// destination is the desk's.
+	destination consumers.Destination
 	// graveyard is where operators see the dead letters.
 	graveyard *consumers.Graveyard
-	admin     *adminServer
+
+	limits *limits.Set
+	labels *tenantLabels
+	admin  *adminServer
 
 	liveLimits *limits.Live
 

@@ -137,6 +137,7 @@ func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination)
 		}
 		g.onStop("consumer", func(context.Context) error { return destination.Close() })
 	}
+	g.destination = destination
 	dead := consumers.NewDeadLetters(g.js, g.cfg.Names().DLQ, g.origin())
 	g.desk = consumers.NewDesk(g.cfg.Consumer, destination, dead, g.labels.of, g.registry, g.log)
 	return nil
@@ -233,6 +234,9 @@ func (g *gateway) launch(ctx context.Context) error {
 	g.component(&g.back, "watch", back, g.watch)
 	g.component(&g.back, "limits", back, g.limits.Run)
 	g.component(&g.back, "live limits", back, g.liveLimits.Run)
+	if r, ok := g.destination.(interface{ Run(context.Context) error }); ok { // it has work of its own
+		g.component(&g.back, "consumer", back, r.Run)
+	}
 	g.onStop("background", func(context.Context) error {
 		stopBack()
 		g.back.Wait()

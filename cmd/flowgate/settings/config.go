@@ -147,6 +147,11 @@ func (c Config) Validate() error {
 	if p := c.Ingress.Prefix; p == c.Name || strings.HasPrefix(p, c.Name+".") || strings.HasPrefix(c.Name, p+".") {
 		bad("INGRESS_PREFIX", "%q overlaps the gateway's own subjects %s.>; choose another prefix or FLOWGATE_NAME", p, c.Name)
 	}
+	if kept := time.Duration(c.Consumer.Retention); kept > 0 && kept < c.Ingress.DedupWindow {
+		// Within the window a repeat is a repeat, also after the broker has restarted and
+		// forgotten its ids: then the row is what knows it.
+		bad("CONSUMER_RETENTION", "%s is under FLOWGATE_INGRESS_DEDUP_WINDOW=%s; a row that is gone recognises no repeat", kept, c.Ingress.DedupWindow)
+	}
 	if c.DLQ.MaxBytes < units.MiB {
 		bad("DLQ_MAX_BYTES", "%s is under 1MiB", c.DLQ.MaxBytes)
 	}

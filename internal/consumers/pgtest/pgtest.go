@@ -50,6 +50,7 @@ type Cluster struct {
 	databases atomic.Int64
 	server    *exec.Cmd // nil: not running
 	ended     chan error
+	crashed   bool
 }
 
 // Start makes a cluster and starts it.
@@ -209,12 +210,9 @@ func (c *Cluster) Database(t testing.TB) string {
 	return c.url(name)
 }
 
-// Start starts the server and waits until it answers; if it runs, it does nothing.
-func (c *Cluster) Start() {
+// launch starts the server.
+func (c *Cluster) launch() {
 	c.t.Helper()
-	if c.server != nil {
-		return
-	}
 	log, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.t.Fatalf("pgtest: %v", err)
@@ -238,18 +236,31 @@ func (c *Cluster) Start() {
 		c.t.Fatalf("pgtest: start the server: %v", err)
 	}
 	c.server, c.ended = server, ended
+}
 
+// Start starts the server and waits until it answers; if it runs, it does nothing.
+func (c *Cluster) Start() {
+	c.t.Helper()
+	if c.server != nil {
+		return
+	}
+	c.launch()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
 		conn, err := pgx.Connect(ctx, c.URL())
 		if err == nil {
 			_ = conn.Close(ctx)
+			c.crashed = false
 			return
 		}
 		select {
-		case gone := <-ended:
+		case gone := <-c.ended:
 			c.server = nil
+			if c.crashed && ctx.Err() == nil {
+				c.launch() // sessions of the one that was killed are there still
+				continue
+			}
 			c.t.Fatalf("pgtest: the server ended: %v\n%s", gone, c.log())
 		case <-ctx.Done():
 			c.t.Fatalf("pgtest: the server does not answer: %v\n%s", err, c.log())
@@ -272,6 +283,18 @@ func (c *Cluster) Stop() { c.end(syscall.SIGINT) }
 
 // Kill ends the server as a crash does: at once, and the next start recovers.
 func (c *Cluster) Kill() { c.end(syscall.SIGQUIT) }
+
+// Crash kills the server, which has no time to end its sessions: they notice by
+// themselves.
+func (c *Cluster) Crash() {
+	c.t.Helper()
+	c.end(syscall.SIGKILL)
+	c.crashed = true
+}
+
+// KillSession kills the process of one session: the server ends all others too, and
+// recovers.
+func (c *Cluster) KillSession(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }
 
 // Restart is Stop and Start.
 func (c *Cluster) Restart() {
