@@ -15,16 +15,17 @@ const module = "github.com/flowgate/flowgate/"
 // imports says which of our packages each may import; ARCHITECTURE.md shows the
 // same. What is not listed may not exist: a new package needs a line here.
 var imports = map[string][]string{
-	"internal/algorithms":       {},
-	"internal/units":            {},
-	"internal/bubble":           {},
-	"internal/descriptors":      {},
-	"internal/limits":           {"internal/algorithms"},
-	"internal/ingress":          {"internal/algorithms", "internal/units", "internal/descriptors"},
-	"internal/backpressure":     {"internal/algorithms", "internal/units"},
-	"internal/consumers":        {"internal/algorithms", "internal/units"},
-	"internal/consumers/pgtest": {},
-	"internal/shaper":           {"internal/algorithms", "internal/units", "internal/consumers"},
+	"internal/algorithms":           {},
+	"internal/units":                {},
+	"internal/bubble":               {},
+	"internal/descriptors":          {},
+	"internal/limits":               {"internal/algorithms"},
+	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
+	"internal/backpressure":         {"internal/algorithms", "internal/units"},
+	"internal/consumers":            {"internal/algorithms", "internal/units"},
+	"internal/consumers/pgtest":     {},
+	"internal/consumers/brokertest": {},
+	"internal/shaper":               {"internal/algorithms", "internal/units", "internal/consumers"},
 
 	"cmd/flowgate/settings":   {"internal/algorithms", "internal/units", "internal/ingress", "internal/limits", "internal/backpressure", "internal/shaper", "internal/consumers"},
 	"cmd/flowgate/app/broker": {"internal/descriptors"},

@@ -10,8 +10,8 @@ import (
 
 // Config says where deliveries go and how failures are treated.
 type Config struct {
-	// URL names the destination: sqlite:<path> or postgres://…
-	URL string `env:"URL" secret:"true" default:"sqlite:" desc:"where messages are delivered: sqlite:<path> (empty path: in the data directory) or postgres://…"`
+	// URL names the destination: sqlite:<path>, postgres://…, kafka://…, amqp://… or redis://…
+	URL string `env:"URL" secret:"true" default:"sqlite:" desc:"where messages are delivered: sqlite:<path> (empty path: in the data directory), postgres://…, kafka://…, amqp://… or redis://…"`
 	// Concurrency is the most deliveries in flight at once, 1 to 1024.
 	Concurrency int `env:"CONCURRENCY" default:"4" desc:"deliveries in flight at most, 1 to 1024"`
 	// Timeout bounds one attempt; more than 0.

@@ -41,6 +41,7 @@ func schemes() []scheme {
 	return []scheme{
 		{[]string{"sqlite"}, "sqlite:<path>", func(string) error { return nil }, openSQLiteURL},
 		{[]string{"postgres", "postgresql"}, "postgres://…", checkPostgresURL, openPostgresURL},
+		kafkaScheme(), amqpScheme(), redisScheme(),
 	}
 }
 

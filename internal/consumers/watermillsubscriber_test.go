@@ -24,7 +24,7 @@ func route(t *testing.T, s *Subscriber, handler message.NoPublishHandlerFunc) (s
 	if err != nil {
 		t.Fatal(err)
 	}
-	router.AddConsumerHandler("handler", "messages", s, handler)
+	router.AddConsumerHandler("handler", "orders.new", s, handler)
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(context.Background()) }()
 	<-router.Running()
@@ -132,7 +132,7 @@ func TestSubscriberNobodyThere(t *testing.T) {
 
 		// A subscription that is busy, or never reads.
 		ctx, unsubscribe := context.WithCancel(t.Context())
-		ch, err := s.Subscribe(ctx, "messages")
+		ch, err := s.Subscribe(ctx, "orders.new")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestSubscriberContract(t *testing.T) {
 			seen := map[string]int{}
 			by := map[int]int{}
 			for n := range 3 {
-				ch, err := s.Subscribe(t.Context(), fmt.Sprint("topic ", n))
+				ch, err := s.Subscribe(t.Context(), []string{"", "orders.new", "orders.new"}[n])
 				if err != nil {
 					t.Fatal(err)
 				}

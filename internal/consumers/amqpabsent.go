@@ -1,0 +1,5 @@
+//go:build noamqp
+
+package consumers
+
+func amqpScheme() scheme { return absent("noamqp", "amqp", "amqps") }

@@ -1,0 +1,5 @@
+//go:build nokafka
+
+package consumers
+
+func kafkaScheme() scheme { return absent("nokafka", "kafka", "kafkas") }
