@@ -2,15 +2,15 @@
 # there is none; FLOWGATE_TEST_REQUIRE=postgres,redis,rabbitmq makes absence a failure.
 GO ?= go
 RACE ?=
-# A module of its own, for the sake of the limiters it compares ours with.
-LIMITERS = loadtest/limiters
+# Modules of their own, for the sake of the peers that they compare flowgate with.
+PEERS = loadtest/limiters loadtest/pacers
 # What can be left out of the program: its tags, all at once.
 WITHOUT = nokafka,noamqp,noredis
 
 .PHONY: test lint bench build
 
 test:
-	cd $(LIMITERS) && $(GO) test $(RACE) -timeout 5m ./...
+	@for m in $(PEERS); do echo "$$m"; (cd $$m && $(GO) test $(RACE) -timeout 5m ./...) || exit 1; done
 	$(GO) test $(RACE) -timeout 20m ./...
 	$(GO) test -tags $(WITHOUT) -timeout 5m -run 'Absent|Config|URL' ./internal/consumers
 
@@ -19,12 +19,12 @@ lint:
 	$(GO) vet ./...
 	$(GO) vet -tags $(WITHOUT) ./internal/consumers ./cmd/flowgate
 	$(GO) mod tidy -diff
-	cd $(LIMITERS) && $(GO) vet ./... && $(GO) mod tidy -diff
+	@for m in $(PEERS); do echo "$$m"; (cd $$m && $(GO) vet ./... && $(GO) mod tidy -diff) || exit 1; done
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime 10x ./...
 	$(GO) run ./loadtest -short
-	cd $(LIMITERS) && $(GO) run . -short
+	@for m in $(PEERS); do echo "$$m"; (cd $$m && $(GO) run . -short) || exit 1; done
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o flowgate ./cmd/flowgate
