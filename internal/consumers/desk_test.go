@@ -208,7 +208,6 @@ func TestDeskCrashed(t *testing.T) {
 	}
 }
 
-
 // TestDeskCallsBeforeItBuries: the departure clock has timed the call, and a dead
 // letter must not hold it up.
 func TestDeskCallsBeforeItBuries(t *testing.T) {
