@@ -75,8 +75,8 @@ func (x *index) find(seq uint64) *message {
 type arrival struct {
 	message
 	tenant string
-	body   []byte
-	due    int64 // 0: at once
+	body   []byte // nil: let go already
+	due    int64  // 0: at once
 	tries  int32
 }
 
@@ -91,8 +91,7 @@ func (x *index) add(a *arrival) {
 	r, m := x.slab.take()
 	*m = a.message
 	m.lane = l.flow.ID
-	m.size = uint32(len(a.body))
-	if x.held+int64(m.size) <= x.budget/4*arrivalShare {
+	if a.body != nil && x.room(len(a.body)) {
 		m.setBody(a.body)
 		x.held += int64(m.size)
 	}
@@ -114,6 +113,9 @@ func (x *index) add(a *arrival) {
 	}
 	x.seat(l)
 }
+
+// room reports whether a body that comes in may be kept.
+func (x *index) room(size int) bool { return x.held+int64(size) <= x.budget/4*arrivalShare }
 
 // lane is a tenant's, made if it is not there.
 func (x *index) lane(tenant string) *lane {

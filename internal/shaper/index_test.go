@@ -110,7 +110,7 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 			seq++
 			tenant := fmt.Sprint("t", rapid.IntRange(0, 4).Draw(t, "tenant"))
 			body := make([]byte, rapid.IntRange(1, 30).Draw(t, "size"))
-			a := arrival{message: message{seq: seq, at: int64(seq)}, tenant: tenant, body: body}
+			a := arrival{message: message{seq: seq, at: int64(seq), size: uint32(len(body))}, tenant: tenant, body: body}
 			a.setCost(rapid.Uint64Range(1, 5).Draw(t, "cost"))
 			m.tenant[seq], m.size[seq] = tenant, len(body)
 			if rapid.IntRange(0, 4).Draw(t, "delayed") == 0 {
@@ -328,7 +328,7 @@ func (m *model) compare(t *rapid.T, x *index) {
 func TestIndexOverBudget(t *testing.T) {
 	x := newIndex(8, false, nil)
 	for i, tenant := range []string{"a", "b", "a", "b"} {
-		x.add(&arrival{message: message{seq: uint64(i + 1)}, tenant: tenant, body: []byte("abcd")})
+		x.add(&arrival{message: message{seq: uint64(i + 1), size: 4}, tenant: tenant, body: []byte("abcd")})
 	}
 	one := func() uint64 {
 		if b := x.take(1); len(b) > 0 {
@@ -363,7 +363,7 @@ func TestIndexReadsAheadWithinTheBudget(t *testing.T) {
 	const size, budget = 1 << 10, 64 << 10
 	x := newIndex(budget, false, nil)
 	for i := range 1000 {
-		x.add(&arrival{message: message{seq: uint64(i + 1)}, tenant: fmt.Sprint(i % 3), body: make([]byte, size)})
+		x.add(&arrival{message: message{seq: uint64(i + 1), size: size}, tenant: fmt.Sprint(i % 3), body: make([]byte, size)})
 	}
 	for range 1000 {
 		x.ahead(500, func(m *message) bool { return true })
@@ -394,7 +394,7 @@ func TestIndexIsSmall(t *testing.T) {
 		x := newIndex(0, false, nil)
 		body := []byte("a")
 		for i := range n {
-			x.add(&arrival{message: message{seq: uint64(i + 1), at: 1}, tenant: tenants[i%len(tenants)], body: body})
+			x.add(&arrival{message: message{seq: uint64(i + 1), at: 1, size: 1}, tenant: tenants[i%len(tenants)], body: body})
 		}
 		each := float64(heapInUse()-before) / float64(n)
 		t.Logf("%d messages: %.1f bytes each", n, each)

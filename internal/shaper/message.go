@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -101,32 +102,39 @@ func costOf(headers map[string][]string) uint64 {
 	return max(1, n)
 }
 
-// pack puts topic, headers and payload into one piece. A map and a string a message
-// would cost more than most payloads.
+// pack puts topic, headers and payload into one piece, of packedSize bytes. A map and a
+// string a message would cost more than most payloads.
 func pack(topic string, headers map[string][]string, payload []byte) []byte {
-	size := len(topic) + 2*binary.MaxVarintLen32 + len(payload)
-	for k, vs := range headers {
-		for _, v := range vs {
-			size += len(k) + len(v) + 2*binary.MaxVarintLen32
-		}
-	}
-	b := appendText(make([]byte, 0, size), topic)
-	n := 0
-	for _, vs := range headers {
-		n += len(vs)
-	}
-	b = binary.AppendUvarint(b, uint64(n))
+	b := appendText(make([]byte, 0, packedSize(topic, headers, payload)), topic)
+	b = binary.AppendUvarint(b, uint64(values(headers)))
 	for k, vs := range headers {
 		for _, v := range vs {
 			b = appendText(appendText(b, k), v)
 		}
 	}
-	b = append(b, payload...)
-	if cap(b)-len(b) > len(b)/8 {
-		b = append(make([]byte, 0, len(b)), b...) // it may stay for long
-	}
-	return b
+	return append(b, payload...)
 }
+
+func packedSize(topic string, headers map[string][]string, payload []byte) int {
+	size := textSize(topic) + uvarintSize(values(headers)) + len(payload)
+	for k, vs := range headers {
+		for _, v := range vs {
+			size += textSize(k) + textSize(v)
+		}
+	}
+	return size
+}
+
+func values(headers map[string][]string) (n int) {
+	for _, vs := range headers {
+		n += len(vs)
+	}
+	return n
+}
+
+func textSize(s string) int { return uvarintSize(len(s)) + len(s) }
+
+func uvarintSize(n int) int { return (bits.Len64(uint64(n)|1) + 6) / 7 }
 
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)

@@ -15,6 +15,9 @@ func TestPack(t *testing.T) {
 		headers := rapid.MapOf(rapid.StringN(1, 8, 200), rapid.SliceOfN(rapid.String(), 1, 3)).Draw(t, "headers")
 		payload := rapid.SliceOf(rapid.Byte()).Draw(t, "payload")
 		topic := rapid.String().Draw(t, "topic")
+		if got, want := len(pack(topic, headers, payload)), packedSize(topic, headers, payload); got != want {
+			t.Fatalf("%d bytes, want %d", got, want)
+		}
 		gotTopic, gotHeaders, gotPayload := unpack(pack(topic, headers, payload))
 		if gotTopic != topic || string(gotPayload) != string(payload) {
 			t.Fatalf("topic %q, payload %q", gotTopic, gotPayload)
