@@ -9,10 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/term"
 
@@ -151,7 +153,11 @@ func (c cli) serve(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if err != nil {
 		return err
 	}
-	a, err := app.New(app.Options{Config: cfg, Logger: c.logger(cfg), Version: version()})
+	if cfg.Consumer.URL == "stdout:" {
+		// A reader that goes away is the consumer's outage. Go would end the process.
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	a, err := app.New(app.Options{Config: cfg, Logger: c.logger(cfg), Stdout: c.stdout, Version: version()})
 	if err != nil {
 		return err
 	}
@@ -186,7 +192,7 @@ func (c cli) check(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if !*online {
 		return nil
 	}
-	findings, err := app.Check(ctx, app.Options{Config: cfg, Logger: c.logger(cfg)})
+	findings, err := app.Check(ctx, app.Options{Config: cfg, Logger: c.logger(cfg), Stdout: c.stdout, Version: version()})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 
 // Config says where deliveries go and how failures are treated.
 type Config struct {
-	// URL names the destination: sqlite:<path>, postgres://…, kafka://…, amqp://… or redis://…
-	URL string `env:"URL" secret:"true" default:"sqlite:" desc:"where messages are delivered: sqlite:<path> (empty path: in the data directory), postgres://…, kafka://…, amqp://… or redis://…"`
+	// URL names the destination: sqlite:<path>, postgres://…, http(s)://…,
+	// nats:<subject prefix>, stdout:, kafka://…, amqp://… or redis://…
+	URL string `env:"URL" secret:"true" default:"sqlite:" desc:"where messages are delivered: sqlite:<path> (empty path: in the data directory), postgres://…, http(s)://…, nats:<subject prefix>[?ack=reply], stdout:, kafka://…, amqp://… or redis://…"`
 	// Concurrency is the most deliveries in flight at once, 1 to 1024.
 	Concurrency int `env:"CONCURRENCY" default:"4" desc:"deliveries in flight at most, 1 to 1024"`
 	// Timeout bounds one attempt; more than 0.
@@ -77,8 +78,14 @@ func (c Config) Validate() error {
 	bad := func(name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("FLOWGATE_CONSUMER_"+name+": "+format, args...))
 	}
-	if err := ValidateURL(c.URL); err != nil {
+	err := ValidateURL(c.URL)
+	if err != nil {
 		bad("URL", "%w", err)
+	}
+	if _, wrong := newSigner(c.HTTPSecret); wrong != nil {
+		bad("HTTP_SECRET", "%w", wrong)
+	} else if err == nil && c.HTTPSecret != "" && !isWebhook(c.URL) {
+		bad("HTTP_SECRET", "signs deliveries over HTTP, but FLOWGATE_CONSUMER_URL is no http:// or https:// one")
 	}
 	if c.Concurrency < 1 || c.Concurrency > 1024 {
 		bad("CONCURRENCY", "%d must be 1 to 1024", c.Concurrency)

@@ -7,5 +7,6 @@
 // acknowledge it or to try it again later. Nothing here waits or meters; when the
 // next attempt is made is the caller's affair.
 //
-// Destinations: SQLite, PostgreSQL, and whatever Watermill publishes to.
+// Destinations: SQLite, PostgreSQL, HTTP, NATS, standard output, and whatever
+// Watermill publishes to.
 package consumers

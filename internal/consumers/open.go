@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"regexp"
@@ -20,7 +21,11 @@ type Deps struct {
 	// DataDir is where a SQLite database without a path lies.
 	DataDir string
 	// NATS is the gateway's connection to its broker.
-	NATS       *nats.Conn
+	NATS *nats.Conn
+	// Stdout is where stdout: writes.
+	Stdout io.Writer
+	// Version is the gateway's, as it names itself over HTTP.
+	Version    string
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -41,6 +46,9 @@ func schemes() []scheme {
 	return []scheme{
 		{[]string{"sqlite"}, "sqlite:<path>", func(string) error { return nil }, openSQLiteURL},
 		{[]string{"postgres", "postgresql"}, "postgres://…", checkPostgresURL, openPostgresURL},
+		{[]string{"http", "https"}, "http(s)://…", checkWebhookURL, openWebhookURL},
+		{[]string{"nats"}, "nats:<subject prefix>", checkNATSURL, openNATSURL},
+		{[]string{"stdout"}, "stdout:", checkStdoutURL, openStdoutURL},
 		kafkaScheme(), amqpScheme(), redisScheme(),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type Options struct {
 	// Destination takes the place of the one that Config.Consumer.URL names; it
 	// is not closed.
 	Destination consumers.Destination
+	// Stdout is where FLOWGATE_CONSUMER_URL=stdout: delivers to; nil: that is refused.
+	Stdout io.Writer
 	// Version is shown in status and metrics.
 	Version string
 }

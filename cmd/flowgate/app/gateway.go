@@ -91,7 +91,7 @@ func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 		return nil, err
 	}
 	g.labels = newTenantLabels(cfg.Metrics.TenantsMax)
-	if err = g.openConsumer(ctx, a.opts.Destination); err != nil {
+	if err = g.openConsumer(ctx, a.opts.Destination, a.opts.Stdout); err != nil {
 		return nil, err
 	}
 	if err = g.makePath(ctx); err != nil {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,7 +19,7 @@ import (
 )
 
 func brokerConfig(c settings.Config) broker.Config {
-	return broker.Config{
+	cfg := broker.Config{
 		Name: c.Name, DataDir: c.DataDir,
 		URL: c.NATS.URL, Listen: c.NATS.Listen, ConfigFile: c.NATS.Config,
 		Creds: c.NATS.Creds, User: c.NATS.User, Password: c.NATS.Password, Token: c.NATS.Token,
@@ -27,13 +28,21 @@ func brokerConfig(c settings.Config) broker.Config {
 		MaxPayload: int(c.Ingress.MaxPayload),
 		Ingress:    c.Ingress.Prefix, Pressure: c.Names().Pressure,
 	}
+	if target, ok := c.Consumer.NATS(); ok {
+		cfg.Deliveries = target.Prefix
+		if target.Reply {
+			cfg.Replies = c.Consumer.Timeout
+		}
+	}
+	return cfg
 }
 
 func topology(c settings.Config) broker.Topology {
 	n := c.Names()
+	target, _ := c.Consumer.NATS()
 	return broker.Topology{
 		Stream: n.Stream, DLQStream: n.DLQStream, StateBucket: n.StateBucket, LimitsBucket: n.LimitsBucket, Consumer: n.Consumer,
-		Backlog: n.Backlog, DLQ: n.DLQ, Ingress: c.Ingress.Prefix,
+		Backlog: n.Backlog, DLQ: n.DLQ, Ingress: c.Ingress.Prefix, Deliveries: target.Prefix,
 		MaxMsgs: int64(c.Backpressure.Marks().Max), MaxBytes: int64(c.Backpressure.MaxBytes),
 		DedupWindow: c.Ingress.DedupWindow, Replicas: c.NATS.Replicas,
 		DLQMaxBytes: int64(c.DLQ.MaxBytes), DLQMaxAge: c.DLQ.MaxAge,
@@ -48,7 +57,9 @@ func Check(ctx context.Context, opts Options) ([]broker.Finding, error) {
 	}
 	defer func() { _ = b.Close(ctx) }()
 	findings := b.CheckOnline(ctx, topology(opts.Config))
-	d, err := consumers.Open(ctx, opts.Config.Consumer, consumers.Deps{DataDir: opts.Config.DataDir, Logger: opts.Logger})
+	d, err := consumers.Open(ctx, opts.Config.Consumer, consumers.Deps{
+		DataDir: opts.Config.DataDir, Stdout: opts.Stdout, Version: opts.Version, Logger: opts.Logger,
+	})
 	if err == nil {
 		if p, ok := d.(interface{ Ping(context.Context) error }); ok {
 			err = p.Ping(ctx)
@@ -125,12 +136,21 @@ func (g *gateway) open(name string) (*nats.Conn, error) {
 // origin names messages without an id of their own.
 func (g *gateway) origin() string { return g.cfg.Names().Stream + "@" + g.assets.Incarnation }
 
-func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination) error {
+func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination, stdout io.Writer) error {
 	destination := given
 	if destination == nil {
+		nc := g.js.Conn()
+		if _, ok := g.cfg.Consumer.NATS(); ok {
+			// Apart from the lease, which must not wait behind deliveries.
+			own, err := g.open("deliveries")
+			if err != nil {
+				return err
+			}
+			nc = own
+		}
 		var err error
 		destination, err = consumers.Open(ctx, g.cfg.Consumer, consumers.Deps{
-			DataDir: g.cfg.DataDir, NATS: g.js.Conn(), Registerer: g.registry, Logger: g.log,
+			DataDir: g.cfg.DataDir, NATS: nc, Stdout: stdout, Version: g.version, Registerer: g.registry, Logger: g.log,
 		})
 		if err != nil {
 			return err

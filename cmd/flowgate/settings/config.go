@@ -144,13 +144,22 @@ func (c Config) Validate() error {
 	}
 	c.NATS.validate(bad)
 	errs = append(errs, c.Ingress.Validate(), c.Limit.Validate(), c.Backpressure.Validate(), c.Shaper.Validate(), c.Consumer.Validate(), c.Admin.validate())
-	if p := c.Ingress.Prefix; p == c.Name || strings.HasPrefix(p, c.Name+".") || strings.HasPrefix(c.Name, p+".") {
+	if p := c.Ingress.Prefix; overlap(p, c.Name) {
 		bad("INGRESS_PREFIX", "%q overlaps the gateway's own subjects %s.>; choose another prefix or FLOWGATE_NAME", p, c.Name)
 	}
 	if kept := time.Duration(c.Consumer.Retention); kept > 0 && kept < c.Ingress.DedupWindow {
 		// Within the window a repeat is a repeat, also after the broker has restarted and
 		// forgotten its ids: then the row is what knows it.
 		bad("CONSUMER_RETENTION", "%s is under FLOWGATE_INGRESS_DEDUP_WINDOW=%s; a row that is gone recognises no repeat", kept, c.Ingress.DedupWindow)
+	}
+	if target, ok := c.Consumer.NATS(); ok {
+		// What it delivers must not come back to it.
+		if overlap(target.Prefix, c.Name) {
+			bad("CONSUMER_URL", "the subjects %s.> overlap the gateway's own, %s.>; choose another prefix or FLOWGATE_NAME", target.Prefix, c.Name)
+		}
+		if overlap(target.Prefix, c.Ingress.Prefix) {
+			bad("CONSUMER_URL", "the subjects %s.> overlap those of the ingress, %s.>; choose another prefix or FLOWGATE_INGRESS_PREFIX", target.Prefix, c.Ingress.Prefix)
+		}
 	}
 	if c.DLQ.MaxBytes < units.MiB {
 		bad("DLQ_MAX_BYTES", "%s is under 1MiB", c.DLQ.MaxBytes)
@@ -165,6 +174,11 @@ func (c Config) Validate() error {
 		bad("METRICS_TENANTS_MAX", "%d must be 0 to 10000", c.Metrics.TenantsMax)
 	}
 	return errors.Join(errs...)
+}
+
+// overlap reports whether two subject prefixes have subjects in common.
+func overlap(a, b string) bool {
+	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
 }
 
 func (n NATS) validate(bad func(name, format string, args ...any)) {

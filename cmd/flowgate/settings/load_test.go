@@ -52,7 +52,10 @@ var wrong = []struct{ line, says string }{
 	{"FLOWGATE_SHAPER_RATE=fast", "a rate like 200/s, 12/m, 0.5/s"}, {"FLOWGATE_SHAPER_RATE=200", "a rate like"}, {"FLOWGATE_SHAPER_RATE=0/s", "above 0"},
 	{"FLOWGATE_SHAPER_RATE=NaN/s", "a rate like"}, {"FLOWGATE_SHAPER_RATE=1e400/s", "a rate like"}, {"FLOWGATE_SHAPER_RATE=-1/s", "a rate like"},
 	{"FLOWGATE_SHAPER_TOLERANCE=2s", "0s to 1s"}, {"FLOWGATE_SHAPER_MEMORY=64", "with a unit"}, {"FLOWGATE_SHAPER_MEMORY=64M", "with a unit"},
-	{"FLOWGATE_CONSUMER_URL=gopher://h", "sqlite:"}, {"FLOWGATE_CONSUMER_CONCURRENCY=0", "1 to 1024"}, {"FLOWGATE_CONSUMER_TIMEOUT=10", "a number with a unit"},
+	{"FLOWGATE_CONSUMER_URL=gopher://h", "sqlite:"}, {"FLOWGATE_CONSUMER_URL=http://", "HTTP URL"}, {"FLOWGATE_CONSUMER_URL=stdout:x", "takes nothing"}, {"FLOWGATE_CONSUMER_URL=nats:a.*", "subject prefix"},
+	{"FLOWGATE_CONSUMER_URL=nats:flowgate", "overlap the gateway's own, flowgate.>"}, {"FLOWGATE_CONSUMER_URL=nats:flowgate.backlog?ack=reply", "overlap the gateway's own"},
+	{"FLOWGATE_CONSUMER_URL=nats:ingress", "FLOWGATE_INGRESS_PREFIX"}, {"FLOWGATE_CONSUMER_URL=nats:ingress.acme", "overlap those of the ingress, ingress.>"},
+	{"FLOWGATE_CONSUMER_HTTP_SECRET=whsec_hunter2", "FLOWGATE_CONSUMER_HTTP_SECRET"}, {"FLOWGATE_CONSUMER_CONCURRENCY=0", "1 to 1024"}, {"FLOWGATE_CONSUMER_TIMEOUT=10", "a number with a unit"},
 	{"FLOWGATE_CONSUMER_MAX_ATTEMPTS=0", "1 to"}, {"FLOWGATE_CONSUMER_BACKOFF=1m", "FLOWGATE_CONSUMER_BACKOFF_MAX"}, {"FLOWGATE_CONSUMER_BACKOFF_MAX=25h", "24h"},
 	{"FLOWGATE_CONSUMER_RETENTION=1m", "under FLOWGATE_INGRESS_DEDUP_WINDOW=2m0s"}, {"FLOWGATE_CONSUMER_RETENTION=1", "off"}, {"FLOWGATE_CONSUMER_SQL=INSERT INTO t VALUES (:no)", "there are :id"},
 	{"FLOWGATE_DLQ_MAX_BYTES=1B", "1MiB"}, {"FLOWGATE_DLQ_MAX_AGE=1ms", "1s"}, {"FLOWGATE_DLQ_MAX_AGE=3600", "a number with a unit"},
@@ -140,21 +143,24 @@ func TestLoadSaysTheSameEachTime(t *testing.T) {
 
 func TestLoadAcceptsWhatBelongsTogether(t *testing.T) {
 	for name, environ := range map[string][]string{
-		"a cluster elsewhere":        {"FLOWGATE_NATS_URL=nats://a,nats://b", "FLOWGATE_NATS_REPLICAS=3", "FLOWGATE_NATS_USER=u", "FLOWGATE_NATS_PASSWORD=p"},
-		"a client certificate":       {"FLOWGATE_NATS_URL=tls://a", "FLOWGATE_NATS_TLS_CERT=c", "FLOWGATE_NATS_TLS_KEY=k", "FLOWGATE_NATS_TLS_CA=ca"},
-		"a configured own server":    {"FLOWGATE_NATS_CONFIG=n.conf", "FLOWGATE_NATS_TOKEN=t", "FLOWGATE_NATS_REPLICAS=5"},
-		"no limits, no admin":        {"FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_SHAPER_RATE=unlimited", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_NATS_LISTEN=off"},
-		"marks at their bounds":      {"FLOWGATE_BACKPRESSURE_HIGH=1", "FLOWGATE_BACKPRESSURE_LOW=0", "FLOWGATE_BACKPRESSURE_MAX=100%"},
-		"a prefix of several tokens": {"FLOWGATE_INGRESS_PREFIX=corp.flowgate.in", "FLOWGATE_NAME=flow"},
+		"a cluster elsewhere":           {"FLOWGATE_NATS_URL=nats://a,nats://b", "FLOWGATE_NATS_REPLICAS=3", "FLOWGATE_NATS_USER=u", "FLOWGATE_NATS_PASSWORD=p"},
+		"a client certificate":          {"FLOWGATE_NATS_URL=tls://a", "FLOWGATE_NATS_TLS_CERT=c", "FLOWGATE_NATS_TLS_KEY=k", "FLOWGATE_NATS_TLS_CA=ca"},
+		"a configured own server":       {"FLOWGATE_NATS_CONFIG=n.conf", "FLOWGATE_NATS_TOKEN=t", "FLOWGATE_NATS_REPLICAS=5"},
+		"no limits, no admin":           {"FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_SHAPER_RATE=unlimited", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_NATS_LISTEN=off"},
+		"marks at their bounds":         {"FLOWGATE_BACKPRESSURE_HIGH=1", "FLOWGATE_BACKPRESSURE_LOW=0", "FLOWGATE_BACKPRESSURE_MAX=100%"},
+		"deliveries beside the ingress": {"FLOWGATE_INGRESS_PREFIX=corp.in", "FLOWGATE_CONSUMER_URL=nats:corp.inner?ack=reply", "FLOWGATE_NAME=corp-in"},
+		"deliveries that are signed":    {"FLOWGATE_CONSUMER_URL=https://u:p@h/x", "FLOWGATE_CONSUMER_HTTP_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+		"a prefix of several tokens":    {"FLOWGATE_INGRESS_PREFIX=corp.flowgate.in", "FLOWGATE_NAME=flow"},
 	} {
 		if _, err := Load(environ); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, environ := range map[string][]string{
-		"a certificate without a key": {"FLOWGATE_NATS_URL=tls://a", "FLOWGATE_NATS_TLS_CERT=c"},
-		"a password without a user":   {"FLOWGATE_NATS_URL=nats://a", "FLOWGATE_NATS_PASSWORD=p"},
-		"two brokers":                 {"FLOWGATE_NATS_URL=nats://a", "FLOWGATE_NATS_CONFIG=n.conf"},
+		"a certificate without a key":  {"FLOWGATE_NATS_URL=tls://a", "FLOWGATE_NATS_TLS_CERT=c"},
+		"a password without a user":    {"FLOWGATE_NATS_URL=nats://a", "FLOWGATE_NATS_PASSWORD=p"},
+		"deliveries above the ingress": {"FLOWGATE_INGRESS_PREFIX=corp.in", "FLOWGATE_CONSUMER_URL=nats:corp"},
+		"two brokers":                  {"FLOWGATE_NATS_URL=nats://a", "FLOWGATE_NATS_CONFIG=n.conf"},
 	} {
 		faults(t, environ...)
 		t.Logf("%s is refused", name)

@@ -171,3 +171,65 @@ func TestClientsFindTheMicroService(t *testing.T) {
 		}
 	}
 }
+
+// With a consumer over NATS clients hear what it delivers, and with ?ack=reply reply to
+// what they got, once. Nothing else opens.
+func TestClientsOfAConsumerOverNATS(t *testing.T) {
+	for name, replies := range map[string]time.Duration{"without replies": 0, "with replies": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(t.TempDir())
+			cfg.Listen, cfg.Deliveries, cfg.Replies = "127.0.0.1:0", "out.orders", replies
+			b := start(t, cfg)
+			nc, _ := gateway(t, b)
+			receiver := client(t, b.ClientURL())
+			allowed := func(what string, want bool, do func() error) {
+				t.Helper()
+				before := receiver.LastError()
+				if err := do(); err != nil {
+					t.Fatal(err)
+				}
+				if err := receiver.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				if got := receiver.LastError() == before; got != want {
+					t.Errorf("%s: allowed is %v: %v", what, got, receiver.LastError())
+				}
+			}
+			for subject, want := range map[string]bool{
+				"out.orders.>": true, "out.orders.acme.>": true, "out.orders.*.new": true, "flowgate.pressure": true,
+				"out.>": false, "out.orders": false, "out.other.>": false, ">": false, "ingress.>": false, "flowgate.>": false, "flowgate.inbox.>": false, "flowgate.backlog.>": false, "$JS.>": false,
+			} {
+				var sub *nats.Subscription
+				allowed("subscribe to "+subject, want, func() (err error) { sub, err = receiver.SubscribeSync(subject); return err })
+				_ = sub.Unsubscribe()
+			}
+			for _, subject := range []string{"out.orders.acme.new", "flowgate.inbox.x", "flowgate.backlog.acme.new", "flowgate.pressure", "$JS.API.STREAM.LIST", "_INBOX.x"} {
+				allowed("publish to "+subject, false, func() error { return receiver.Publish(subject, nil) })
+			}
+			var sub *nats.Subscription
+			allowed("subscribe", true, func() (err error) { sub, err = receiver.SubscribeSync("out.orders.>"); return err })
+			inbox := nc.NewInbox()
+			answers, err := nc.SubscribeSync(inbox)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := nc.PublishRequest("out.orders.acme.new", inbox, []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			m, err := sub.NextMsg(10 * time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			allowed("the reply", replies > 0, func() error { return m.Respond([]byte("done")) })
+			allowed("a second reply", false, func() error { return m.Respond([]byte("again")) })
+			if replies > 0 {
+				if got, err := answers.NextMsg(10 * time.Second); err != nil || string(got.Data) != "done" {
+					t.Errorf("the reply: %+v, %v", got, err)
+				}
+			}
+			// A reply subject that a client names itself gives it no right.
+			allowed("a request", true, func() error { return receiver.PublishRequest("ingress.acme.new", "flowgate.backlog.acme.new", nil) })
+			allowed("publish to its own reply subject", false, func() error { return receiver.Publish("flowgate.backlog.acme.new", nil) })
+		})
+	}
+}

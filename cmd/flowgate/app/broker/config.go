@@ -28,7 +28,7 @@ type Config struct {
 	Listen string
 	// ConfigFile is a nats-server configuration file for the embedded server; empty:
 	// none. What it says wins over Listen, SyncAlways and SyncEvery, and over the
-	// permissions of Ingress and Pressure; the store is in DataDir whatever it says.
+	// permissions of Ingress, Pressure and Deliveries; the store is in DataDir whatever it says.
 	// If it defines users, User and Password, Token or Creds must be one of them.
 	ConfigFile string
 
@@ -51,4 +51,9 @@ type Config struct {
 	// embedded server lets everyone publish; Pressure the subject that everyone may
 	// subscribe to.
 	Ingress, Pressure string
+	// Deliveries is the subject prefix, without a dot at its end, below which the
+	// embedded server lets everyone subscribe; empty: none. Replies is how long whoever
+	// got a message there may reply to it, once; 0: not at all.
+	Deliveries string
+	Replies    time.Duration
 }

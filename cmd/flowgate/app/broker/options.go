@@ -118,17 +118,25 @@ func (c Config) listen(opts *server.Options) error {
 	return nil
 }
 
-// permit gives clients what a producer needs and nothing else; the gateway signs in
-// apart, with the password returned.
+// permit gives clients what a producer needs, and what a consumer over NATS does if
+// there is one, and nothing else; the gateway signs in apart, with the password
+// returned.
 func (c Config) permit(opts *server.Options) string {
 	password := rand.Text()
+	permissions := &server.Permissions{
+		// $SRV.> finds the gateway with `nats micro`.
+		Publish:   &server.SubjectPermission{Allow: []string{c.Ingress + ".>", "$SRV.>"}},
+		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", c.Pressure}},
+	}
+	if c.Deliveries != "" {
+		permissions.Subscribe.Allow = append(permissions.Subscribe.Allow, c.Deliveries+".>")
+		if c.Replies > 0 {
+			permissions.Response = &server.ResponsePermission{MaxMsgs: 1, Expires: c.Replies}
+		}
+	}
 	opts.Users = []*server.User{
 		{Username: gatewayUser, Password: password},
-		{Username: clientUser, Password: rand.Text(), Permissions: &server.Permissions{
-			// $SRV.> finds the gateway with `nats micro`.
-			Publish:   &server.SubjectPermission{Allow: []string{c.Ingress + ".>", "$SRV.>"}},
-			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", c.Pressure}},
-		}},
+		{Username: clientUser, Password: rand.Text(), Permissions: permissions},
 	}
 	opts.NoAuthUser = clientUser
 	return password

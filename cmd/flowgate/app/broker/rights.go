@@ -136,6 +136,9 @@ func (c *check) publishes() []right {
 	list = append(list, right{subject: "$JS.ACK." + t.Stream + "." + t.Consumer + ".check"})
 	send(t.Backlog + ".check.check")
 	send(t.DLQ + ".check.check")
+	if t.Deliveries != "" {
+		send(t.Deliveries + ".check.check")
+	}
 	send(t.space() + ".pressure")
 	return append(list, right{subject: inbox})
 }

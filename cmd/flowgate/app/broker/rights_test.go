@@ -95,6 +95,35 @@ func TestCheckOnlineNamesEachMissingRight(t *testing.T) {
 	}
 }
 
+// A consumer over NATS is published to.
+func TestCheckOnlineNamesTheRightToDeliver(t *testing.T) {
+	s := external(t, "accounts { APP { jetstream: enabled, users: [ "+user("all", "")+
+		user("none", `publish: { allow: ">", deny: "out.orders.>" }`)+" ] } }")
+	top := limitsToo()
+	top.Deliveries = "out.orders"
+	for name, want := range map[string]string{"all": "", "none": "flowgate's user may not publish out.orders.check.check"} {
+		b := toExternal(t, s, as(name))
+		heard := client(t, strings.Replace(s.ClientURL(), "nats://", "nats://all:all@", 1))
+		sub, err := heard.SubscribeSync("out.>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := heard.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		f := checked(t, b, top)["rights to publish"]
+		if want == "" && !f.OK() || want != "" && (f.OK() || f.Err.Error() != want) {
+			t.Errorf("%s: %+v", name, f)
+		}
+		if err := heard.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, _ := sub.Pending(); n != 0 {
+			t.Errorf("%s: consumers heard the check", name)
+		}
+	}
+}
+
 // A user with these rights and no other passes the check, and then a gateway can do
 // its work.
 func TestTheRightsThatAreNeededAreEnough(t *testing.T) {

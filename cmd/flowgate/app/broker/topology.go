@@ -15,6 +15,8 @@ type Topology struct {
 	Stream, DLQStream, StateBucket, LimitsBucket, Consumer string
 	// Backlog, DLQ and Ingress are subject prefixes without a dot at their end.
 	Backlog, DLQ, Ingress string
+	// Deliveries is the prefix that a consumer over NATS is published to; empty: none.
+	Deliveries string
 
 	// MaxMsgs and MaxBytes bound the backlog, in messages and in bytes; 0: unbounded.
 	MaxMsgs, MaxBytes int64
