@@ -4,6 +4,7 @@
 //	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
 //	go run ./loadtest http          a bare HTTP handler that publishes against the HTTP ingress
 //	go run ./loadtest rate          the rate promise, at 10, 100, 1,000 and 10,000 a second
+//	go run ./loadtest ceiling       the shaper without a rate against a bare pull consumer
 //	go run ./loadtest fairness      tenants by their weights, and a newcomer beside 1, 100 and 100,000 others
 //	go run ./loadtest memory        a million messages of 1 KiB waiting, and their rate
 //	go run ./loadtest adaptive      the adaptive rate against consumers of known capacity
@@ -45,6 +46,7 @@ func measurements() []measurement {
 		{"forwarding", measureForwarding},
 		{"http", measureHTTP},
 		{"rate", measureRate},
+		{"ceiling", measureCeiling},
 		{"fairness", measureFairness},
 		{"memory", measureMemory},
 		{"adaptive", measureAdaptive},
