@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -65,32 +69,55 @@ func measureMemory(ctx context.Context, short bool) ([]figure, error) {
 		return nil, err
 	}
 	taken := time.Since(began)
-	before, err := readStatus(ctx, admin)
+	before, err := released(ctx, admin)
 	if err != nil {
 		return nil, err
 	}
 	from := time.Now()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(span):
+	if err := rest(ctx, span); err != nil {
+		return nil, err
 	}
-	after, err := readStatus(ctx, admin)
+	after, err := released(ctx, admin)
 	if err != nil {
 		return nil, err
 	}
-	delivered := float64(before.Depth.Total-after.Depth.Total) / time.Since(from).Seconds()
+	held := (after - before) / time.Since(from).Seconds() / float64(rate) * 100
+	// The rest is read at 10,000 a second.
+	if err := rest(ctx, time.Duration(messages/10_000)*time.Second); err != nil {
+		return nil, err
+	}
+	if before, err = released(ctx, admin); err != nil {
+		return nil, err
+	}
+	from = time.Now()
+	if err := rest(ctx, span/2); err != nil {
+		return nil, err
+	}
+	if after, err = released(ctx, admin); err != nil {
+		return nil, err
+	}
+	then := (after - before) / time.Since(from).Seconds() / float64(rate) * 100
 	now, peak, err := memory(p.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
 	what := fmt.Sprintf("%d × 1 KiB waiting: ", messages)
 	return []figure{
-		{what + "taken in after", taken.Seconds(), "s", 0, 0},
+		{what + "counted after", taken.Seconds(), "s", 0, 0},
+		{what + "rate held while they are read", held, "%", 99.5, 0},
+		{what + "and after that", then, "%", 99.5, 0},
 		{what + "RSS", float64(now) / (1 << 20), "MiB", 0, 400},
-		{what + "RSS at most", float64(peak) / (1 << 20), "MiB", 0, 0},
-		{what + "rate held", delivered / float64(rate) * 100, "%", 99.5, 0},
+		{what + "RSS at most", float64(peak) / (1 << 20), "MiB", 0, 400},
 	}, nil
+}
+
+func rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // instance is a gateway in a process of its own.
@@ -146,6 +173,25 @@ func readStatus(ctx context.Context, admin string) (app.Status, error) {
 	}
 	defer func() { _ = r.Body.Close() }()
 	return s, json.NewDecoder(r.Body).Decode(&s)
+}
+
+// released is how many deliveries a gateway has started.
+func released(ctx context.Context, admin string) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = r.Body.Close() }()
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "flowgate_shaper_released_total "); ok {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+	return 0, errors.New("no flowgate_shaper_released_total among the metrics")
 }
 
 // awaitDepth waits until a gateway answers and so many messages are in its index.
