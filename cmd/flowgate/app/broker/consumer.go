@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -59,6 +60,9 @@ func EnsureConsumer(ctx context.Context, js jetstream.JetStream, t Topology) err
 	return err
 }
 
+// deleteTimeout bounds the wait for an answer that a missing right never lets come.
+const deleteTimeout = 2 * time.Second
+
 // ensureConsumer makes the durable, or updates have with our settings and leaves
 // what else it has alone: metadata, sampling, a pause.
 func ensureConsumer(ctx context.Context, js jetstream.JetStream, t Topology, have *jetstream.ConsumerInfo) (jetstream.Consumer, error) {
@@ -78,9 +82,14 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, t Topology, hav
 			return c, nil
 		}
 		want = m
-		if have.Config.MemoryStorage != m.MemoryStorage { // cannot be changed; the messages stay
-			if err := js.DeleteConsumer(ctx, t.Stream, t.Consumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-				return nil, fmt.Errorf("consumer %s of stream %s: %w", t.Consumer, t.Stream, err)
+		if have.Config.MemoryStorage != m.MemoryStorage {
+			// It cannot be changed, but made anew; the messages stay. Who may not delete it
+			// works with it as it is.
+			bounded, cancel := context.WithTimeout(ctx, deleteTimeout)
+			err := js.DeleteConsumer(bounded, t.Stream, t.Consumer)
+			cancel()
+			if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+				want.MemoryStorage = have.Config.MemoryStorage
 			}
 		}
 	}
