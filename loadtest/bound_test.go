@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,8 +21,8 @@ import (
 )
 
 // TestBoundOverFiftyCrashes kills the gateway fifty times with SIGKILL, under retries,
-// with another rate, concurrency and batch in one life than in the one before, and
-// holds the departures of all lives together against the promise: in every window at
+// with another rate, concurrency and batch in one life than in the one before, adaptive
+// or not, with pauses, and holds the departures of all lives together against the promise: in every window at
 // most w·rate + tolerance·rate + a batch, the largest rate of the lives it touches.
 func TestBoundOverFiftyCrashes(t *testing.T) {
 	const kills = 50
@@ -35,8 +37,12 @@ func TestBoundOverFiftyCrashes(t *testing.T) {
 	}
 	// What the lives are like in turn; the rate stays for some, so that windows lie over
 	// a crash at one rate too.
-	lives := []struct{ rate, batch, concurrency int }{
-		{300, 1, 4}, {300, 1, 1}, {300, 1, 16}, {100, 1, 4}, {600, 1, 4}, {600, 5, 2}, {600, 5, 4}, {200, 5, 1}, {300, 1, 4},
+	lives := []struct {
+		rate, batch, concurrency int
+		adaptive                 string
+	}{
+		{300, 1, 4, "off"}, {300, 1, 1, "off"}, {300, 1, 16, "on"}, {100, 1, 4, "off"}, {600, 1, 4, "on"},
+		{600, 5, 2, "off"}, {600, 5, 4, "on"}, {200, 5, 1, "off"}, {300, 1, 4, "off"},
 	}
 	ledger := invariants.NewLedger()
 	loading, enough := context.WithCancel(t.Context())
@@ -59,7 +65,7 @@ func TestBoundOverFiftyCrashes(t *testing.T) {
 	number := map[int]int{} // of a life, by its process
 	begin := func(i int) *process {
 		l := lives[i%len(lives)]
-		p := startProcess(t, os.Args[0], append(environ, fmt.Sprintf("FLOWGATE_SHAPER_RATE=%d/s", l.rate),
+		p := startProcess(t, os.Args[0], append(environ, fmt.Sprintf("FLOWGATE_SHAPER_RATE=%d/s", l.rate), "FLOWGATE_SHAPER_ADAPTIVE="+l.adaptive,
 			fmt.Sprintf("FLOWGATE_CONSUMER_BATCH=%d", l.batch), fmt.Sprintf("FLOWGATE_CONSUMER_CONCURRENCY=%d", l.concurrency))...)
 		number[p.Process.Pid] = i
 		waitReady(t, p, admin)
@@ -68,9 +74,18 @@ func TestBoundOverFiftyCrashes(t *testing.T) {
 	for i := range kills {
 		p := begin(i)
 		time.Sleep(time.Duration(50+i%7*60) * time.Millisecond)
+		if i%4 == 1 { // a pause, which the next life may begin with
+			change(t, admin, "pause")
+			time.Sleep(50 * time.Millisecond)
+		}
+		if i%4 == 3 || i%8 == 1 {
+			change(t, admin, "resume")
+			time.Sleep(50 * time.Millisecond)
+		}
 		p.kill()
 	}
 	p := begin(kills)
+	change(t, admin, "resume")
 	enough()
 	load.Wait()
 	eventually(t, "the backlog is empty", 3*time.Minute, func() bool { return status(t, admin).Depth.Total == 0 })
@@ -120,5 +135,18 @@ func TestBoundOverFiftyCrashes(t *testing.T) {
 	}
 	if retried < 50 {
 		t.Errorf("only %d retries", retried)
+	}
+}
+
+// change asks the gateway to pause or to resume.
+func change(t *testing.T, admin, what string) {
+	t.Helper()
+	r, err := http.Post("http://"+admin+"/api/v1/"+what, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	if r.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", what, r.Status)
 	}
 }
