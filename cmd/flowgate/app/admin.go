@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -25,30 +27,34 @@ type check struct {
 type adminServer struct {
 	listener net.Listener
 	server   *http.Server
+	// handler is that of the state the gateway is in: standing by, or active.
+	handler atomic.Pointer[http.Handler]
 }
 
 // adminConnections is enough for a few people, a page and who scrapes.
 const adminConnections = 64
 
 // newAdminServer opens the listener, so that a port in use stops the start.
-func newAdminServer(addr string, g *gateway) (*adminServer, error) {
+func newAdminServer(addr string, log *slog.Logger) (*adminServer, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("admin address %s (FLOWGATE_ADMIN_LISTEN): %w", addr, err)
 	}
-	return &adminServer{
-		listener: descriptors.Bound(l, min(adminConnections, descriptors.Share(16)), descriptors.Crowded),
-		server: &http.Server{
-			Handler:           g.adminHandler(),
-			ReadHeaderTimeout: 5 * time.Second,
-			ReadTimeout:       10 * time.Second,
-			WriteTimeout:      30 * time.Second,
-			IdleTimeout:       2 * time.Minute,
-			MaxHeaderBytes:    64 << 10,
-			ErrorLog:          slog.NewLogLogger(g.log.With("component", "admin").Handler(), slog.LevelDebug),
-		},
-	}, nil
+	a := &adminServer{listener: descriptors.Bound(l, min(adminConnections, descriptors.Share(16)), descriptors.Crowded)}
+	a.server = &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*a.handler.Load()).ServeHTTP(w, r) }),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.With("component", "admin").Handler(), slog.LevelDebug),
+	}
+	return a, nil
 }
+
+// serve has h answer from now on.
+func (a *adminServer) serve(h http.Handler) { a.handler.Store(&h) }
 
 func (a *adminServer) run() error {
 	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -63,13 +69,38 @@ func (a *adminServer) stop(ctx context.Context) {
 	}
 }
 
+// openAdmin serves the admin address, first as one that stands by.
+func (g *gateway) openAdmin() (err error) {
+	if g.admin, err = newAdminServer(g.cfg.Admin.Listen, g.log); err != nil {
+		return err
+	}
+	g.admin.serve(g.standBy.handler())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := g.admin.run(); err != nil {
+			g.fail(err)
+		}
+	})
+	g.onStop("admin", func(ctx context.Context) error {
+		g.admin.stop(ctx)
+		serving.Wait()
+		return nil
+	})
+	return nil
+}
+
+// metricsHandler exports what is registered.
+func (g *gateway) metricsHandler() http.Handler {
+	return promhttp.HandlerFor(g.registry, promhttp.HandlerOpts{
+		ErrorLog:          slog.NewLogLogger(g.log.With("component", "metrics").Handler(), slog.LevelError),
+		EnableOpenMetrics: true,
+	})
+}
+
 // adminHandler is the admin address without its listener.
 func (g *gateway) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(g.registry, promhttp.HandlerOpts{
-		ErrorLog:          slog.NewLogLogger(g.log.With("component", "metrics").Handler(), slog.LevelError),
-		EnableOpenMetrics: true,
-	}))
+	mux.Handle("GET /metrics", g.metricsHandler())
 	mux.HandleFunc("GET /livez", g.health(g.live))
 	mux.HandleFunc("GET /readyz", g.health(g.ready))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, g.status()) })

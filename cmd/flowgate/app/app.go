@@ -183,8 +183,6 @@ func (g *gateway) halt() {
 		g.outlet.Wait()
 		g.stopDoor()
 		g.front.Wait()
-	} else if g.lease != nil {
-		g.giveBack()
 	}
 	g.unwind(ctx)
 }

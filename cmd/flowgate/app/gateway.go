@@ -38,6 +38,7 @@ type gateway struct {
 	js      jetstream.JetStream
 	assets  broker.Assets
 	lease   *broker.Lease
+	standBy *standBy
 	backlog *backpressure.Backlog
 	door    *ingress.NATS
 	web     *ingress.HTTP // nil: off
@@ -87,6 +88,12 @@ func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 		return nil, err
 	}
 	g.onStop("broker", g.broker.Close)
+	g.standBy = newStandBy(g)
+	if cfg.Admin.Listen != settings.Off {
+		if err = g.openAdmin(); err != nil {
+			return nil, err
+		}
+	}
 	if err = g.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -99,11 +106,6 @@ func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 	}
 	if cfg.Ingress.HTTPListen != settings.Off {
 		if err = g.openHTTP(); err != nil {
-			return nil, err
-		}
-	}
-	if cfg.Admin.Listen != settings.Off {
-		if g.admin, err = newAdminServer(cfg.Admin.Listen, g); err != nil {
 			return nil, err
 		}
 	}

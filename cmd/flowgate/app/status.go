@@ -66,6 +66,9 @@ type RateStatus struct {
 type ReplicaStatus struct {
 	ID     string `json:"id"`
 	Leader bool   `json:"leader"`
+	// Active is who holds the lease while this one stands by; it knows nothing else
+	// then.
+	Active string `json:"active,omitempty"`
 }
 
 // status reads everything at once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -73,9 +74,9 @@ func Check(ctx context.Context, opts Options) ([]broker.Finding, error) {
 const startTimeout = 30 * time.Second
 
 // connect opens the connections, takes the lease and sees to the streams. Who is
-// refused changes nothing of what another gateway works with.
+// refused, or stands by, changes nothing of what another gateway works with.
 func (g *gateway) connect(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	bounded, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	control, err := g.open("control")
 	if err != nil {
@@ -84,30 +85,45 @@ func (g *gateway) connect(ctx context.Context) (err error) {
 	if g.js, err = jetstream.New(control); err != nil {
 		return fmt.Errorf("JetStream: %w", err)
 	}
-	if err := g.alone(ctx, control); err != nil {
+	if err := g.alone(bounded, control); err != nil {
 		return err
 	}
 	t := topology(g.cfg)
 	// The first time there is no bucket yet, and nobody who works with the streams.
-	if state, e := g.js.KeyValue(ctx, t.StateBucket); e == nil {
-		if g.lease, err = broker.Acquire(ctx, state, g.id, g.broker.Embedded()); err != nil {
+	if state, e := g.js.KeyValue(bounded, t.StateBucket); e == nil {
+		if err := g.acquire(ctx, state); err != nil {
 			return err
 		}
 	}
-	if g.assets, err = broker.Ensure(ctx, g.js, t); err != nil {
+	bounded, cancel = context.WithTimeout(ctx, startTimeout) // standing by may have taken days
+	defer cancel()
+	if err := g.alone(bounded, control); err != nil {
+		return err
+	}
+	if g.assets, err = broker.Ensure(bounded, g.js, t); err != nil {
 		return err
 	}
 	if g.lease == nil {
-		g.lease, err = broker.Acquire(ctx, g.assets.State, g.id, g.broker.Embedded())
+		return g.acquire(ctx, g.assets.State)
 	}
-	return err
+	return nil
 }
 
-// giveBack lets another take the lease at once.
-func (g *gateway) giveBack() {
-	ended, end := context.WithCancel(context.Background())
-	end()
-	_ = g.lease.Run(ended) // it runs out by itself otherwise
+// acquire takes the lease, as soon as nobody else has it, and holds it from then on.
+func (g *gateway) acquire(ctx context.Context, state jetstream.KeyValue) (err error) {
+	if g.lease, err = broker.Acquire(ctx, state, g.id, g.broker.Embedded(), g.standBy.waits); err != nil {
+		return err
+	}
+	g.standBy.over()
+	held, giveBack := context.WithCancel(context.Background())
+	var holding sync.WaitGroup
+	g.component(&holding, "lease", held, g.lease.Run)
+	g.onStop("lease", func(context.Context) error {
+		giveBack() // the next one takes it at once
+		holding.Wait()
+		return nil
+	})
+	return nil
 }
 
 // alone refuses a prefix that another gateway answers.
@@ -250,7 +266,6 @@ func (g *gateway) launch(ctx context.Context) error {
 	g.stopOutlet, g.stopDoor = stopOutlet, stopDoor
 	g.component(&g.outlet, "outlet", outlet, g.shaper.Run)
 	g.component(&g.front, "front door", door, g.door.Run)
-	g.component(&g.back, "lease", back, g.lease.Run)
 	g.component(&g.back, "watch", back, g.watch)
 	g.component(&g.back, "limits", back, g.limits.Run)
 	g.component(&g.back, "live limits", back, g.liveLimits.Run)
@@ -263,12 +278,7 @@ func (g *gateway) launch(ctx context.Context) error {
 		return nil
 	})
 	if g.admin != nil {
-		g.back.Go(func() {
-			if err := g.admin.run(); err != nil {
-				g.fail(err)
-			}
-		})
-		g.onStop("admin", func(ctx context.Context) error { g.admin.stop(ctx); return nil })
+		g.admin.serve(g.adminHandler())
 	}
 	service, err := g.newService()
 	if err != nil {

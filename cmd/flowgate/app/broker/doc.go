@@ -5,7 +5,7 @@
 //	b, err := broker.Start(ctx, cfg, log)      // the server in this process, or none
 //	nc, err := b.Connect("control")            // reconnects for ever
 //	assets, err := broker.Ensure(ctx, js, t)   // streams, bucket, consumer
-//	lease, err := broker.Acquire(ctx, assets.State, id, b.Embedded())
+//	lease, err := broker.Acquire(ctx, assets.State, id, b.Embedded(), nil)
 //	go lease.Run(ctx)                          // renews; Valid() before each delivery
 //	defer b.Close(ctx)
 //

@@ -5,60 +5,54 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The lease's times. A holder renews each second and may act for leaseLife after it
-// sent its last renewal; a contender takes over when it saw the lease stand still
-// for leaseWait. leaseWait begins later and is longer, so the holder has stopped.
+// The lease's times. A holder renews each half second and may act for leaseLife
+// after it sent its last renewal; a contender takes over when it saw the lease stand
+// still for leaseWait. leaseWait begins later and is longer, so the holder has
+// stopped. What is left of the 3 s in which a standby has to deliver is its start's.
 const (
-	leaseTTL    = 3 * time.Second
-	leaseMargin = 500 * time.Millisecond
+	leaseTTL    = 2 * time.Second
+	leaseMargin = 250 * time.Millisecond
 	leaseLife   = leaseTTL - leaseMargin
 	leaseWait   = leaseTTL + leaseMargin
 
-	leaseRenew = time.Second            // between renewals
-	leaseRetry = 200 * time.Millisecond // after one that failed
-	leaseLook  = 250 * time.Millisecond // between a contender's looks
+	leaseRenew = 500 * time.Millisecond // between renewals
+	leaseRetry = 100 * time.Millisecond // after one that failed
+	leaseLook  = 500 * time.Millisecond // between a contender's looks, beside its watch
 
 	leaseKey = "lease"
 )
 
-// ErrHeld means that another process is the gateway of this name.
-var ErrHeld = errors.New("another gateway of this name is active")
-
 // ErrLost ends a lease that another took, or that somebody removed.
 var ErrLost = errors.New("the lease is lost")
 
-// holder is the lease's value.
-type holder struct {
-	V     int       `json:"v"`
-	ID    string    `json:"id"`
-	Host  string    `json:"host"`
-	PID   int       `json:"pid"`
-	Since time.Time `json:"since"`
-	// Embedded: the broker ran in the holder's process and for it alone, so that the
-	// holder is gone if another process runs it now.
-	Embedded bool `json:"embedded"`
-}
-
 // Lease makes one process the gateway of a name:
 //
-//	free ──Acquire──▶ held ──renewal each second──▶ held
-//	  ▲                │ │└─ 2.5 s without one ─▶ not valid ─ a renewal succeeds ─▶ held
-//	  │                │ └─── another's value, or none ─▶ lost
-//	  └──── Run's ctx ends: the key is deleted
+//	        ┌── no key, or given back: at once ──┐
+//	waiting ┤                                    ├─▶ held ──renewal each 0.5 s──▶ held
+//	  ▲     └── stands still for 2.25 s ─────────┘   │ │└─ 1.75 s without one ─▶ not valid ─ a renewal succeeds ─▶ held
+//	  │                                              │ └─── another's value, or none ─▶ lost
+//	  └────────────── another's turn ◀───────────────┴── Run's ctx ends: given back
 //
 // Time is each side's own: the holder counts from when it sent its last renewal, a
 // contender from when it first saw a revision that does not move. No two clocks are
-// compared. What the lease does not do is fence: a delivery that began while it
-// held may end after another took over.
+// compared; that they run at speeds that differ by less than a quarter is all that is
+// assumed of them. What the lease does not do is fence: a delivery that began while
+// it held may end after another took over.
+//
+// A broker that stalls for less than a second and a quarter is not noticed. A longer
+// stall makes the lease run out: nothing is delivered until a renewal succeeds, and
+// since a contender that cannot hear the bucket begins its wait anew, it is as a rule the
+// same gateway that goes on. A longer life would bridge longer stalls and make each
+// takeover after a crash as much later.
 type Lease struct {
 	kv       jetstream.KeyValue
+	holder   LeaseHolder
 	value    []byte
 	revision uint64 // Run's alone
 	// alone: the broker is in this process and nobody else can reach its state, so
@@ -66,116 +60,6 @@ type Lease struct {
 	alone bool
 	// sent is when the last renewal that succeeded was sent; nil: not held.
 	sent atomic.Pointer[time.Time]
-}
-
-// Acquire takes the lease of kv for id, which must be another in each process. It
-// returns ErrHeld, with who holds it and what to do, when it sees the lease move;
-// one that stands still is taken over after 3.5 s. embedded is Broker.Embedded: a
-// lease that was also taken so is dead, since the store is ours now, and is
-// taken over at once.
-func Acquire(ctx context.Context, kv jetstream.KeyValue, id string, embedded bool) (*Lease, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	l := &Lease{kv: kv, alone: embedded}
-	l.value, err = json.Marshal(holder{
-		V: 1, ID: id, Host: host, PID: os.Getpid(),
-		Since: time.Now().UTC().Truncate(time.Millisecond), Embedded: embedded,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("lease: %w", err)
-	}
-	for {
-		taken, err := l.attempt(ctx, embedded)
-		if err != nil {
-			return nil, err
-		}
-		if taken {
-			return l, nil
-		}
-	}
-}
-
-// attempt is one round of Acquire; false: the lease changed hands meanwhile, look
-// again.
-func (l *Lease) attempt(ctx context.Context, embedded bool) (bool, error) {
-	entry, err := l.kv.Get(ctx, leaseKey)
-	free := errors.Is(err, jetstream.ErrKeyNotFound)
-	if err != nil && !free {
-		return false, l.failed(ctx, "read", err)
-	}
-	if !free {
-		other := readHolder(entry.Value())
-		if dead := embedded && other.Embedded; !dead {
-			if gone, err := l.stands(ctx, entry.Revision()); gone || err != nil {
-				return false, err
-			}
-		}
-	}
-	sent := time.Now()
-	if free {
-		l.revision, err = l.kv.Create(ctx, leaseKey, l.value)
-	} else {
-		l.revision, err = l.kv.Update(ctx, leaseKey, l.value, entry.Revision())
-	}
-	switch {
-	case wrongRevision(err):
-		return false, nil // another contender was faster
-	case err != nil:
-		return false, l.failed(ctx, "take", err)
-	}
-	l.sent.Store(&sent)
-	return true, nil
-}
-
-// stands waits for the lease's time. It returns ErrHeld if the revision moves, and
-// gone if the lease was given back.
-func (l *Lease) stands(ctx context.Context, revision uint64) (gone bool, err error) {
-	deadline := time.NewTimer(leaseWait)
-	defer deadline.Stop()
-	tick := time.NewTicker(leaseLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false, l.failed(ctx, "wait for", ctx.Err())
-		case <-deadline.C:
-			return false, nil
-		case <-tick.C:
-		}
-		entry, err := l.kv.Get(ctx, leaseKey)
-		switch {
-		case errors.Is(err, jetstream.ErrKeyNotFound):
-			return true, nil
-		case err == nil && entry.Revision() != revision:
-			return false, readHolder(entry.Value()).held()
-		}
-		// An error is no sign of life nor of death: what counts is the revision when
-		// the lease is taken.
-	}
-}
-
-func (l *Lease) failed(ctx context.Context, what string, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	return fmt.Errorf("%s the lease in bucket %s: %w", what, l.kv.Bucket(), err)
-}
-
-// readHolder reads what another process wrote; what it cannot read it shows as
-// unknown.
-func readHolder(value []byte) holder {
-	var h holder
-	if json.Unmarshal(value, &h) != nil || h.ID == "" {
-		return holder{ID: "unknown", Host: "unknown"}
-	}
-	return h
-}
-
-func (h holder) held() error {
-	return fmt.Errorf("%w: %s on host %s, process %d, since %s; stop that one, or start this one with another FLOWGATE_NAME",
-		ErrHeld, h.ID, h.Host, h.PID, h.Since.Format(time.RFC3339))
 }
 
 // wrongRevision reports whether somebody else wrote the key. Replicated streams say
@@ -280,10 +164,16 @@ func (l *Lease) renew(ctx context.Context) error {
 	return errors.New("the answer to a renewal was lost")
 }
 
-// release lets a successor take over at once. If it fails, the lease runs out.
+// release lets a successor take over at once: it writes that the lease is given back.
+// A key that is deleted says nothing like it, for anybody may have done that while
+// the holder acts. If it fails, the lease runs out.
 func (l *Lease) release(ctx context.Context) {
 	l.sent.Store(nil)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
 	defer cancel()
-	_ = l.kv.Delete(bounded, leaseKey, jetstream.LastRevision(l.revision))
+	given := l.holder
+	given.Released = true
+	if value, err := json.Marshal(given); err == nil {
+		_, _ = l.kv.Update(bounded, leaseKey, value, l.revision)
+	}
 }

@@ -27,7 +27,7 @@ func leaseBucket(t *testing.T) jetstream.KeyValue {
 func acquired(t *testing.T, kv jetstream.KeyValue, id string) (*Lease, time.Duration) {
 	t.Helper()
 	began := time.Now()
-	l, err := Acquire(t.Context(), kv, id, false)
+	l, err := Acquire(t.Context(), kv, id, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,35 +54,49 @@ func validFor(t *testing.T, l *Lease, d time.Duration) {
 	}
 }
 
-func TestASecondGatewayIsRefused(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		kv := leaseBucket(t)
-		first, took := acquired(t, kv, "first")
-		if took != 0 {
-			t.Errorf("a free lease took %s", took)
-		}
-		stop, _ := running(t, first)
-		host, err := os.Hostname()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, embedded := range []bool{false, true} {
-			began := time.Now()
-			_, err := Acquire(t.Context(), kv, "second", embedded)
-			if !errors.Is(err, ErrHeld) {
-				t.Fatalf("the second one got: %v", err)
+// A second gateway waits as long as the first one is there, and hears for whom.
+func TestASecondGatewayStandsBy(t *testing.T) {
+	for _, embedded := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			kv := leaseBucket(t)
+			first, took := acquired(t, kv, "first")
+			if took != 0 {
+				t.Errorf("a free lease took %s", took)
 			}
-			wantError(t, err, "first", "host "+host, "process "+strconv.Itoa(os.Getpid()), "since 2000-01-01T00:00:00Z", "FLOWGATE_NAME")
-			if took := time.Since(began); took > 1300*time.Millisecond {
-				t.Errorf("it was told after %s", took)
+			stop, _ := running(t, first)
+			host, err := os.Hostname()
+			if err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(1234 * time.Millisecond)
-		}
-		validFor(t, first, 10*time.Minute)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
+			var heard []string
+			var second *Lease
+			taken := make(chan time.Time)
+			go func() {
+				var err error
+				second, err = Acquire(context.WithoutCancel(t.Context()), kv, "second", embedded, func(h LeaseHolder, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+					heard = append(heard, h.String())
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				taken <- time.Now()
+			}()
+			validFor(t, first, 10*time.Minute)
+			if want := "first on host " + host + ", process " + strconv.Itoa(os.Getpid()) + ", since 2000-01-01T00:00:00Z"; len(heard) != 1 || heard[0] != want {
+				t.Errorf("it stands by for %q, want once %q", heard, want)
+			}
+			left := time.Now()
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if took := (<-taken).Sub(left); took > 10*time.Millisecond || first.Valid() || !second.Valid() {
+				t.Errorf("taken %s after the first left; the first is valid: %v, the second: %v", took, first.Valid(), second.Valid())
+			}
+		})
+	}
 }
 
 func TestALeaseGivenBackIsTakenAtOnce(t *testing.T) {
@@ -106,7 +120,7 @@ func TestALeaseGivenBackIsTakenAtOnce(t *testing.T) {
 		l, _ := acquired(t, kv, "leaves")
 		waiting := make(chan time.Time)
 		go func() {
-			if _, err := Acquire(context.WithoutCancel(t.Context()), kv, "waits", false); err != nil {
+			if _, err := Acquire(context.WithoutCancel(t.Context()), kv, "waits", false, nil); err != nil {
 				t.Error(err)
 			}
 			waiting <- time.Now()
@@ -117,7 +131,7 @@ func TestALeaseGivenBackIsTakenAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := time.Now()
-		if took := (<-waiting).Sub(left); took > 250*time.Millisecond {
+		if took := (<-waiting).Sub(left); took > 10*time.Millisecond {
 			t.Errorf("one that waited took it %s later", took)
 		}
 	})
@@ -131,15 +145,15 @@ func TestAHolderThatStopsRenewing(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				kv := leaseBucket(t)
 				first, _ := acquired(t, kv, "first")
-				if left := time.Until(first.Until()); left != 2500*time.Millisecond {
+				if left := time.Until(first.Until()); left != leaseLife {
 					t.Errorf("it holds for %s", left)
 				}
 				time.Sleep(ago)
-				if valid := first.Valid(); valid != (ago < 2500*time.Millisecond) {
+				if valid := first.Valid(); valid != (ago < leaseLife) {
 					t.Errorf("%s after its last renewal it is valid: %v", ago, valid)
 				}
 				second, took := acquired(t, kv, "second")
-				if took != 3500*time.Millisecond {
+				if took != leaseWait {
 					t.Errorf("it was taken after %s", took)
 				}
 				if first.Valid() || !second.Valid() {
@@ -185,17 +199,17 @@ func TestLeftoversOfAnEmbeddedBroker(t *testing.T) {
 		want    time.Duration
 	}{
 		{true, true, 0},
-		{true, false, 3500 * time.Millisecond},
-		{false, true, 3500 * time.Millisecond},
-		{false, false, 3500 * time.Millisecond},
+		{true, false, leaseWait},
+		{false, true, leaseWait},
+		{false, false, leaseWait},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			kv := leaseBucket(t)
-			if _, err := Acquire(t.Context(), kv, "before the crash", tc.was); err != nil {
+			if _, err := Acquire(t.Context(), kv, "before the crash", tc.was, nil); err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			if _, err := Acquire(t.Context(), kv, "after it", tc.is); err != nil {
+			if _, err := Acquire(t.Context(), kv, "after it", tc.is, nil); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took != tc.want {
@@ -241,7 +255,7 @@ func TestTheLeasesKeyIsTouched(t *testing.T) {
 					t.Errorf("the holder saw it after %s", took)
 				}
 				// What is there now is no obstacle to the next one.
-				if _, took := acquired(t, kv, "next"); took > 3500*time.Millisecond {
+				if _, took := acquired(t, kv, "next"); took > leaseWait {
 					t.Errorf("the next one needed %s", took)
 				}
 			})
@@ -257,7 +271,7 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second+time.Millisecond, func() { cancel(errors.New("terminated")) })
 		began := time.Now()
-		_, err := Acquire(ctx, kv, "stopped", false)
+		_, err := Acquire(ctx, kv, "stopped", false, nil)
 		wantError(t, err, "terminated", "FLOWGATE_STATE")
 		if took := time.Since(began); took != time.Second+time.Millisecond {
 			t.Errorf("it returned after %s", took)

@@ -37,7 +37,7 @@ func child(dir string) int {
 		fmt.Println(err)
 		return 1
 	}
-	if _, err := Acquire(context.Background(), assets.State, "child", b.Embedded()); err != nil {
+	if _, err := Acquire(context.Background(), assets.State, "child", b.Embedded(), nil); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -89,7 +89,7 @@ func TestDataDirectoryInUse(t *testing.T) {
 	}
 	// The dead process's lease is taken at once, long before it would run out.
 	began := time.Now()
-	if _, err := Acquire(t.Context(), assets.State, "successor", b.Embedded()); err != nil {
+	if _, err := Acquire(t.Context(), assets.State, "successor", b.Embedded(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took > time.Second {

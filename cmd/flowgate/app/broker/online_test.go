@@ -150,7 +150,7 @@ func TestCheckOnlineDisturbsNobody(t *testing.T) {
 	b := toExternal(t, s, nil)
 	nc, js := gateway(t, b)
 	a := ensured(t, js, limitsToo())
-	lease, err := Acquire(t.Context(), a.State, "gateway", false)
+	lease, err := Acquire(t.Context(), a.State, "gateway", false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

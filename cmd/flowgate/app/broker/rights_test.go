@@ -153,7 +153,7 @@ func TestTheRightsThatAreNeededAreEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	ensured(t, js, limitsToo())
-	lease, err := Acquire(t.Context(), a.State, "gateway", false)
+	lease, err := Acquire(t.Context(), a.State, "gateway", false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
