@@ -8,6 +8,7 @@
 //	go run ./loadtest fairness      tenants by their weights, and a newcomer beside 1, 100 and 100,000 others
 //	go run ./loadtest memory        a million messages of 1 KiB waiting, and their rate
 //	go run ./loadtest adaptive      the adaptive rate against consumers of known capacity
+//	go run ./loadtest takeover      from the end of one gateway to the first delivery of the one that stood by
 //	go run ./loadtest idle          memory and processor with nothing to do
 //	go run ./loadtest poison        batches with a bad row each against clean ones, into SQLite and PostgreSQL
 //
@@ -51,6 +52,7 @@ func measurements() []measurement {
 		{"memory", measureMemory},
 		{"adaptive", measureAdaptive},
 		{"poison", measurePoison},
+		{"takeover", measureTakeover},
 		{"idle", measureIdle},
 	}
 }
