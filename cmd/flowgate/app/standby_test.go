@@ -1,0 +1,194 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/bubble"
+)
+
+// free is a loopback address that nothing listened on just now.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// waiting is a gateway that is not active yet.
+type waiting struct {
+	*running
+	admin string
+	log   *bubble.Log
+}
+
+// standby starts a gateway beside one that is active.
+func standby(t *testing.T, environ ...string) *waiting {
+	t.Helper()
+	w := &waiting{admin: free(t), log: &bubble.Log{}}
+	cfg, err := settings.Load(append([]string{
+		"FLOWGATE_DATA_DIR=" + t.TempDir(), "FLOWGATE_ADMIN_LISTEN=" + w.admin, "FLOWGATE_INGRESS_HTTP_LISTEN=off",
+	}, environ...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sink{}
+	a, err := New(Options{Config: cfg, Destination: s, Logger: w.log.Logger(slog.LevelInfo), Version: "v1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.running = &running{App: a, t: t, sink: s, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		w.result = a.Run(ctx)
+	}()
+	t.Cleanup(func() { _ = w.stop() })
+	w.eventually("it stands by", func() bool { return strings.Contains(w.log.String(), "standing by") })
+	return w
+}
+
+func (w *waiting) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("not within 30 s: %s\n%s", what, w.log.String())
+		}
+	}
+}
+
+func (w *waiting) get(path string) (int, string) {
+	w.t.Helper()
+	r, err := http.Get("http://" + w.admin + path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+// One that stands by says so, serves nobody and changes nothing; it takes over when
+// the active one leaves, and many take turns.
+func TestStandby(t *testing.T) {
+	broker := &elsewhere{t: t, dir: t.TempDir(), port: -1}
+	broker.start()
+	defer func() { broker.stop() }()
+	url := fmt.Sprintf("FLOWGATE_NATS_URL=nats://127.0.0.1:%d", broker.port)
+	first := startIn(t, t.TempDir(), &sink{}, url, "FLOWGATE_NATS_LISTEN=", "FLOWGATE_SHAPER_RATE=50/s")
+	nc, err := nats.Connect(broker.s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := js.Stream(t.Context(), "FLOWGATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Another configuration, which must not reach the stream as long as it stands by.
+	second := standby(t, url, "FLOWGATE_SHAPER_RATE=50/s", "FLOWGATE_BACKPRESSURE_HIGH=77")
+	third := standby(t, url, "FLOWGATE_SHAPER_RATE=50/s")
+
+	if code, body := second.get("/livez"); code != 200 {
+		t.Errorf("livez: %d %s", code, body)
+	}
+	if code, body := second.get("/readyz"); code != 503 || !strings.Contains(body, "standing by: active is ") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if code, body := second.get("/metrics"); code != 200 || !strings.Contains(body, "\nflowgate_replica_leader 0\n") || !strings.Contains(body, "flowgate_build_info{") {
+		t.Errorf("metrics: %d %s", code, body)
+	}
+	if code, body := second.get("/api/v1/limits"); code != 503 || !strings.Contains(body, "standing by") {
+		t.Errorf("limits: %d %s", code, body)
+	}
+	code, body := second.get("/api/v1/status")
+	var st Status
+	if err := json.Unmarshal([]byte(body), &st); err != nil || code != 200 {
+		t.Fatalf("status: %d %s: %v", code, body, err)
+	}
+	active, _ := first.Status()
+	if st.Replica.Leader || !strings.HasPrefix(st.Replica.Active, active.Replica.ID) || st.Name != "flowgate" {
+		t.Errorf("status %+v; active is %s", st, active.Replica.ID)
+	}
+	first.admitted(js, "acme", 20)
+	if info, err := before.Info(t.Context()); err != nil || info.Config.MaxMsgs != before.CachedInfo().Config.MaxMsgs {
+		t.Errorf("the stream was changed by one that stands by: %+v, %v", info, err)
+	}
+
+	// One that is stopped while it stands by ends at once, and in order.
+	began := time.Now()
+	if err := third.stop(); err != nil || time.Since(began) > 10*time.Second {
+		t.Errorf("stopped while standing by: %v after %s", err, time.Since(began))
+	}
+
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	second.eventually("it takes over", func() bool { code, _ := second.get("/readyz"); return code == 200 })
+	if !strings.Contains(second.log.String(), "took over") {
+		t.Errorf("the log does not say so:\n%s", second.log.String())
+	}
+	if _, body := second.get("/metrics"); !strings.Contains(body, "\nflowgate_replica_leader 1\n") {
+		t.Error("the metrics do not say that it is active")
+	}
+	second.eventually("the rest is delivered", func() bool {
+		all := delivered(first.sink.log())
+		for id := range delivered(second.sink.log()) {
+			all[id]++
+		}
+		return len(all) == 20
+	})
+	second.admitted(js, "acme", 5)
+}
+
+// A NATS that is away does not end one that stands by.
+func TestStandbyWithoutNATS(t *testing.T) {
+	broker := &elsewhere{t: t, dir: t.TempDir(), port: -1}
+	broker.start()
+	defer func() { broker.stop() }()
+	url := fmt.Sprintf("FLOWGATE_NATS_URL=nats://127.0.0.1:%d", broker.port)
+	first := startIn(t, t.TempDir(), &sink{}, url, "FLOWGATE_NATS_LISTEN=")
+	second := standby(t, url)
+	broker.stop()
+	time.Sleep(4 * time.Second)
+	broker.start()
+	select {
+	case <-second.ended:
+		t.Fatalf("it ended: %v", second.result)
+	case <-time.After(time.Second):
+	}
+	// One of the two is active in the end, whichever.
+	second.eventually("one is active", func() bool {
+		select {
+		case <-first.ended:
+			code, _ := second.get("/readyz")
+			return code == 200
+		default:
+		}
+		code, _ := second.get("/readyz")
+		s, _ := first.Status()
+		return s.Replica.Leader || code == 200
+	})
+}
