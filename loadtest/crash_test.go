@@ -133,7 +133,7 @@ func repeats(t *testing.T, starts []*start) {
 // waitReady waits until the process serves.
 func waitReady(t *testing.T, p *process, admin string) {
 	t.Helper()
-	eventually(t, "the gateway is ready", 20*time.Second, func() bool {
+	eventually(t, "the gateway is ready", time.Minute, func() bool {
 		select {
 		case err := <-p.ended:
 			t.Fatalf("the gateway ended: %v", err)
