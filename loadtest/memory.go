@@ -194,12 +194,12 @@ func released(ctx context.Context, admin string) (float64, error) {
 	return 0, errors.New("no flowgate_shaper_released_total among the metrics")
 }
 
-// awaitDepth waits until a gateway answers and so many messages are in its index.
+// awaitDepth waits until a gateway is active and so many messages are in its index.
 func awaitDepth(ctx context.Context, admin string, least int) error {
 	end := time.Now().Add(2 * time.Minute)
 	for {
 		s, err := readStatus(ctx, admin)
-		if err == nil && s.Depth.Waiting+s.Depth.InFlight+s.Depth.Delayed >= uint64(max(0, least)) {
+		if err == nil && s.Replica.Leader && s.Depth.Waiting+s.Depth.InFlight+s.Depth.Delayed >= uint64(max(0, least)) {
 			return nil
 		}
 		if time.Now().After(end) {

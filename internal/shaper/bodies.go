@@ -14,7 +14,7 @@ func (x *index) ahead(n int, ask func(*message) bool) {
 		return
 	}
 	for _, l := range x.out {
-		if m := x.slab.at(l.head); !m.is(loading) && !x.ask(m, ask) {
+		if m := x.slab.at(l.head); !m.loaded() && !m.is(loading) && !x.ask(m, ask) {
 			return
 		}
 	}
@@ -73,12 +73,17 @@ func (x *index) load(m *message, body []byte) {
 	x.seat(x.numbered[m.lane])
 }
 
-// unasked says that nobody reads m's body any more.
+// unasked says that nobody reads m's body, or writes its attempt down, any more.
 func (x *index) unasked(m *message) {
-	if m.is(loading) {
-		m.set(loading, false)
+	switch {
+	case !m.is(loading):
+		return
+	case m.loaded():
+		x.writing--
+	default:
 		x.coming -= int64(m.size)
 	}
+	m.set(loading, false)
 }
 
 // gone forgets m, which waits and is no longer in the stream. It costs a look at those

@@ -11,65 +11,66 @@ import (
 type job struct {
 	messages []*message
 	tenants  []string
-	tries    []int32 // attempts that counted before this one
+	tries    []tries // before this one
 	released int64
-	// careful: one of them failed before or may have ended a process, so that the
-	// attempt is written down before it is made.
-	careful bool
 }
 
 // deliver is a worker: it makes attempts until there are no more jobs.
 func (s *Shaper) deliver(ctx context.Context) {
 	for j := range s.jobs {
-		s.attempt(ctx, j)
-	}
-}
-
-func (s *Shaper) attempt(ctx context.Context, j job) {
-	deliveries := make([]consumers.Delivery, len(j.messages))
-	for i, m := range j.messages {
-		deliveries[i] = m.delivery(s.deps.Origin, j.tenants[i], int(j.tries[i]), j.released)
-	}
-	if j.careful && !s.writeDown(ctx, j) {
-		s.handBack(j)
-		return
-	}
-	if !s.deps.Lease.Valid() { // right before the call: it ends by itself
-		s.handBack(j)
-		return
-	}
-	s.finish(j, s.deps.Outlet.Attempt(ctx, deliveries))
-}
-
-// writeDown keeps, before a message's second attempt, or its first if it may have
-// ended a process, that the attempt is made: a message that ends the process each time
-// so runs out of attempts. What is written is undone or overtaken by the outcome.
-func (s *Shaper) writeDown(ctx context.Context, j job) bool {
-	now := s.deps.Clock()
-	for i, m := range j.messages {
-		if j.tries[i] == 0 && !m.is(careful) {
+		deliveries := make([]consumers.Delivery, len(j.messages))
+		for i, m := range j.messages {
+			deliveries[i] = m.delivery(s.deps.Origin, j.tenants[i], int(j.tries[i].counted), j.released)
+		}
+		if !s.deps.Lease.Valid() { // right before the call: it ends by itself
+			s.handBack(j)
 			continue
 		}
-		a := attempts{Attempts: int(j.tries[i]) + 1, Due: now}
-		if err := s.state.saveNow(ctx, m.seq, a); err != nil {
-			s.log.Debug("attempt not written down", "seq", m.seq, "error", err)
-			return false
-		}
+		s.finish(j, s.deps.Outlet.Attempt(ctx, deliveries))
 	}
-	return true
 }
 
 // handBack undoes a departure that led to no call.
 func (s *Shaper) handBack(j job) {
 	s.deps.Outlet.Unready()
+	now := s.deps.Clock()
 	s.mu.Lock()
 	s.running--
 	for i := len(j.messages) - 1; i >= 0; i-- {
+		s.took(j.messages[i], j.tries[i], now)
 		s.index.back(j.messages[i])
 	}
 	s.mu.Unlock()
 	s.tell()
 	s.poke()
+}
+
+// took keeps what m has behind it now, if there is anything to keep, in place of the
+// attempt that was written down. It requires that mu is held.
+func (s *Shaper) took(m *message, t tries, due int64) {
+	switch {
+	case t.counted > 0:
+		// Before its next attempt that is written down.
+		m.set(careful, true)
+		s.index.tries[m.seq] = tries{t.counted, true}
+		s.state.save(m.seq, attempts{Attempts: int(t.counted), Due: due})
+	case t.kept:
+		delete(s.index.tries, m.seq)
+		s.state.forget(m.seq)
+	}
+}
+
+// unwrite takes back, at an end in order, the attempts that were written down and not
+// made.
+func (s *Shaper) unwrite() {
+	now := s.deps.Clock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq, t := range s.index.tries {
+		if m := s.index.find(seq); m != nil && m.state() == waiting && t.kept && !m.is(careful) {
+			s.took(m, t, now)
+		}
+	}
 }
 
 // finish does what the outcomes say. What is to be acknowledged stays in flight
@@ -85,23 +86,14 @@ func (s *Shaper) finish(j job, outcomes []consumers.Outcome) {
 		if o.Action == consumers.Ack {
 			s.unconfirmed++
 			acked = append(acked, m)
-			if j.tries[i] == 0 && m.is(careful) {
-				s.index.tries[m.seq] = 1 // there is something to remove
-			}
 			continue
 		}
 		due := now + int64(min(max(0, o.Delay), math.MaxInt64/4))
-		tries := j.tries[i]
+		t := j.tries[i]
 		if o.Counted {
-			tries++
+			t.counted++
 		}
-		switch {
-		case tries > 0:
-			s.index.tries[m.seq] = tries
-			s.state.save(m.seq, attempts{Attempts: int(tries), Due: due})
-		case m.is(careful):
-			s.state.forget(m.seq)
-		}
+		s.took(m, t, due)
 		s.index.later(m, due)
 	}
 	s.mu.Unlock()

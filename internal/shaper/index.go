@@ -28,7 +28,8 @@ type index struct {
 	// and hold nobody up.
 	out     []*lane
 	delays  dueHeap
-	tries   map[uint64]int32 // attempts that counted, of messages that have any
+	tries   map[uint64]tries // of messages that have any, or something kept
+	writing int              // whose next attempt is being written down
 	waiting int
 	flying  int
 	// budget is how many bytes of bodies are kept; held is how many are, and coming are
@@ -40,6 +41,12 @@ type index struct {
 	// one of them may have ended the process before this one.
 	suspectsTo   uint64
 	suspectsEach int
+}
+
+// tries is what a message has behind it.
+type tries struct {
+	counted int32 // attempts that counted
+	kept    bool  // the state bucket has an entry of it
 }
 
 // lane is one tenant's queue, in stream order but for retries.
@@ -59,7 +66,7 @@ type lane struct {
 func newIndex(budget int64, ordered bool, weights Weights) *index {
 	return &index{
 		ordered: ordered, weights: weights,
-		lanes: map[string]*lane{}, tries: map[uint64]int32{}, budget: budget,
+		lanes: map[string]*lane{}, tries: map[uint64]tries{}, budget: budget,
 	}
 }
 
@@ -100,7 +107,8 @@ func (x *index) add(a *arrival) {
 		m.set(careful, true)
 	}
 	if a.tries > 0 {
-		x.tries[m.seq] = a.tries
+		x.tries[m.seq] = tries{a.tries, true}
+		m.set(careful, true)
 	}
 	x.seqs.add(&x.slab, r)
 	l.messages++
@@ -184,7 +192,7 @@ func (x *index) seat(l *lane) {
 	switch {
 	case l.out && !wants:
 		x.stepBack(l)
-	case l.out && x.slab.at(l.head).loaded():
+	case l.out && x.slab.at(l.head).loaded() && !x.slab.at(l.head).is(loading):
 		x.stepBack(l)
 		l.turn = true
 		x.fair.Rejoin(&l.flow)
@@ -233,9 +241,11 @@ func (x *index) stepBack(l *lane) {
 	}
 }
 
-// take takes up to n messages out, next in turn first, among those whose body is in
-// memory, and marks them in flight. Of ordered lanes they are one tenant's.
-func (x *index) take(n int) []*message {
+// take takes up to n messages out, next in turn first, among those that are ready, and
+// marks them in flight. Of ordered lanes they are one tenant's. What is to be handled
+// with care, and would be next, has its attempt written down first: write asks for it,
+// and returns false if it can take no more.
+func (x *index) take(n int, write func(*message) bool) []*message {
 	var batch []*message
 	for len(batch) < n {
 		f := x.fair.Next()
@@ -243,8 +253,17 @@ func (x *index) take(n int) []*message {
 			break
 		}
 		l := x.numbered[f.ID]
-		if !x.slab.at(l.head).loaded() {
+		m := x.slab.at(l.head)
+		switch {
+		case !m.loaded():
 			x.stepOut(l)
+			continue
+		case m.is(careful):
+			// No further ahead than this batch: an attempt that is written down and not
+			// made would count if the process ended.
+			if !x.writeDown(l, n, write) {
+				return x.left(batch)
+			}
 			continue
 		}
 		batch = append(batch, x.depart(l))
@@ -252,14 +271,55 @@ func (x *index) take(n int) []*message {
 			x.seat(l)
 			continue
 		}
-		for len(batch) < n && l.head != 0 && x.slab.at(l.head).loaded() {
+		for len(batch) < n && l.head != 0 && x.slab.at(l.head).ready() {
 			batch = append(batch, x.depart(l))
 		}
 		x.seat(l)
 		break
 	}
+	return x.left(batch)
+}
+
+func (x *index) left(batch []*message) []*message {
 	x.good -= len(batch)
 	return batch
+}
+
+// writeDown asks for the attempts at l's next messages to be written down, for so many
+// as make a batch of n, and takes l out of the fair queue meanwhile. It returns false if
+// enough are being written.
+func (x *index) writeDown(l *lane, n int, write func(*message) bool) bool {
+	if !x.slab.at(l.head).is(loading) {
+		if x.writing >= n {
+			return false
+		}
+		for r := l.head; r != 0 && x.writing < n; r = x.slab.at(r).next {
+			m := x.slab.at(r)
+			if !m.loaded() || !m.is(careful) || m.is(loading) {
+				break
+			}
+			if !write(m) {
+				if r == l.head {
+					return false
+				}
+				break
+			}
+			m.set(loading, true)
+			x.writing++
+		}
+	}
+	x.stepOut(l)
+	return true
+}
+
+// written says that the attempt at m was written down.
+func (x *index) written(m *message) {
+	x.unasked(m)
+	m.set(careful, false)
+	t := x.tries[m.seq]
+	t.kept = true
+	x.tries[m.seq] = t
+	x.seat(x.numbered[m.lane])
 }
 
 // depart takes l's first message out and charges for it.

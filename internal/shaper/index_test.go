@@ -19,6 +19,7 @@ type model struct {
 	tenant  map[uint64]string
 	size    map[uint64]int
 	asked   map[uint64]bool
+	writing map[uint64]bool
 }
 
 func (m *model) away(tenant string) int {
@@ -72,7 +73,7 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 	x := newIndex(budget, ordered, Weights{"t1": 3})
 	m := model{
 		ordered: ordered, queue: map[string][]uint64{}, delayed: map[uint64]int64{},
-		tenant: map[uint64]string{}, size: map[uint64]int{}, asked: map[uint64]bool{},
+		tenant: map[uint64]string{}, size: map[uint64]int{}, asked: map[uint64]bool{}, writing: map[uint64]bool{},
 	}
 	var seq uint64
 	var now int64 = 1
@@ -91,6 +92,17 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 		delete(m.size, s)
 		delete(m.delayed, s)
 		delete(m.asked, s)
+		delete(m.writing, s)
+	}
+	write := func(msg *message) bool {
+		if rapid.IntRange(0, 9).Draw(t, "full") == 0 {
+			return false
+		}
+		if !msg.loaded() || !msg.is(careful) || m.writing[msg.seq] {
+			t.Fatalf("%d is to be written down", msg.seq)
+		}
+		m.writing[msg.seq] = true
+		return true
 	}
 	// takeable is what may be taken of a tenant at most.
 	takeable := func(tenant string) (n int) {
@@ -98,7 +110,7 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 			return 0
 		}
 		for _, s := range m.queue[tenant] {
-			if !x.find(s).loaded() {
+			if !x.find(s).ready() {
 				break
 			}
 			n++
@@ -132,16 +144,27 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 					most += takeable(tenant)
 				}
 			}
-			batch := x.take(n)
-			if ordered && len(batch) > 0 {
-				most = takeable(m.tenant[batch[0].seq])
+			cares := false // then some may have to be written down first
+			for _, tenant := range slices.Collect(maps.Keys(m.queue)) {
+				q := m.queue[tenant]
+				cares = cares || slices.ContainsFunc(q, func(s uint64) bool { return x.find(s).is(careful) })
 			}
-			if want := min(n, most); len(batch) != want {
+			batch := x.take(n, write)
+			if ordered && len(batch) > 0 {
+				most = 0
+				for _, s := range m.queue[m.tenant[batch[0].seq]] {
+					if r := x.find(s); !r.ready() && r.state() == waiting {
+						break
+					}
+					most++
+				}
+			}
+			if want := min(n, most); len(batch) > want || len(batch) != want && !cares {
 				t.Fatalf("took %d, want %d", len(batch), want)
 			}
 			for _, msg := range batch {
 				tenant := m.tenant[msg.seq]
-				if q := m.queue[tenant]; len(q) == 0 || q[0] != msg.seq || !msg.loaded() {
+				if q := m.queue[tenant]; len(q) == 0 || q[0] != msg.seq || !msg.ready() {
 					t.Fatalf("took %d of %s, which has %v", msg.seq, tenant, q)
 				}
 				if tenant != m.tenant[batch[0].seq] && ordered {
@@ -203,6 +226,13 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 				return
 			}
 		},
+		"written": func(t *rapid.T) {
+			for s := range m.writing {
+				delete(m.writing, s)
+				x.written(x.find(s))
+				return
+			}
+		},
 		"gone": func(t *rapid.T) {
 			for s := range m.asked {
 				tenant := m.tenant[s]
@@ -253,12 +283,16 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 		forget(s)
 	}
 	m.flying = nil
-	for range 10 * len(m.tenant) {
+	for range 20 * len(m.tenant) {
 		for s := range m.asked {
 			delete(m.asked, s)
 			x.load(x.find(s), make([]byte, m.size[s]))
 		}
-		for _, msg := range x.take(1) {
+		for s := range m.writing {
+			delete(m.writing, s)
+			x.written(x.find(s))
+		}
+		for _, msg := range x.take(1, func(msg *message) bool { m.writing[msg.seq] = true; return true }) {
 			forget(msg.seq)
 			x.done(msg)
 		}
@@ -267,7 +301,7 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 	if x.len() != 0 || len(m.tenant) != 0 {
 		t.Fatalf("%d messages are stuck", x.len())
 	}
-	if len(x.lanes) != 0 || x.held != 0 || x.coming != 0 || x.unloaded != 0 || len(x.tries) != 0 || len(x.out) != 0 {
+	if len(x.lanes) != 0 || x.held != 0 || x.coming != 0 || x.unloaded != 0 || len(x.tries) != 0 || len(x.out) != 0 || x.writing != 0 {
 		t.Fatalf("an empty index keeps %d tenants, %d bytes, %d coming, %d not loaded, %d tries", len(x.lanes), x.held, x.coming, x.unloaded, len(x.tries))
 	}
 }
@@ -291,7 +325,7 @@ func (m *model) compare(t *rapid.T, x *index) {
 		if msg.loaded() {
 			held += int64(msg.size)
 		}
-		if msg.is(loading) != m.asked[s] {
+		if msg.is(loading) != (m.asked[s] || m.writing[s]) {
 			t.Fatalf("message %d is being read: %v", s, msg.is(loading))
 		}
 		if m.asked[s] {
@@ -301,6 +335,9 @@ func (m *model) compare(t *rapid.T, x *index) {
 	if x.waiting != waiting || len(x.delays) != len(m.delayed) || x.flying != len(m.flying) || x.len() != len(m.tenant) {
 		t.Fatalf("index has %d waiting, %d delayed, %d in flight of %d; want %d, %d, %d of %d",
 			x.waiting, len(x.delays), x.flying, x.len(), waiting, len(m.delayed), len(m.flying), len(m.tenant))
+	}
+	if x.writing != len(m.writing) {
+		t.Fatalf("%d are being written, want %d", x.writing, len(m.writing))
 	}
 	if x.held != held || x.coming != coming || x.unloaded != unloaded {
 		t.Fatalf("%d bytes held, %d coming, %d not loaded; want %d, %d, %d", x.held, x.coming, x.unloaded, held, coming, unloaded)
@@ -331,7 +368,7 @@ func TestIndexOverBudget(t *testing.T) {
 		x.add(&arrival{message: message{seq: uint64(i + 1), size: 4}, tenant: tenant, body: []byte("abcd")})
 	}
 	one := func() uint64 {
-		if b := x.take(1); len(b) > 0 {
+		if b := x.take(1, nil); len(b) > 0 {
 			return b[0].seq
 		}
 		return 0
@@ -375,7 +412,7 @@ func TestIndexReadsAheadWithinTheBudget(t *testing.T) {
 				x.load(m, make([]byte, size))
 			}
 		}
-		for _, m := range x.take(1) {
+		for _, m := range x.take(1, nil) {
 			x.done(m)
 		}
 	}
@@ -490,7 +527,7 @@ func BenchmarkIndex(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				m := x.take(1)[0]
+				m := x.take(1, nil)[0]
 				x.later(m, 1)
 				x.promote(1)
 			}

@@ -47,8 +47,10 @@ const (
 	stateShift        = genShift + genBits
 	stateMask  uint32 = 3 << stateShift
 
-	loading uint32 = 1 << (stateShift + 2) // its body is being read
-	careful uint32 = 1 << (stateShift + 3) // it may have ended a process
+	// loading: its body is being read, or, if it has that, its attempt written down.
+	loading uint32 = 1 << (stateShift + 2)
+	// careful: its next attempt is to be written down first.
+	careful uint32 = 1 << (stateShift + 3)
 )
 
 func (m *message) cost() uint64 { return max(1, uint64(m.bits&(1<<costBits-1))) }
@@ -79,6 +81,9 @@ func (m *message) set(flag uint32, on bool) {
 
 // loaded reports whether the body is in memory.
 func (m *message) loaded() bool { return m.body != nil }
+
+// ready reports whether m could leave now.
+func (m *message) ready() bool { return m.loaded() && !m.is(careful) }
 
 // setBody gives m its packed body, which is never empty.
 func (m *message) setBody(body []byte) {

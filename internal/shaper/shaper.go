@@ -197,6 +197,7 @@ func (s *Shaper) Run(ctx context.Context) error {
 	workers.Wait()
 	timer.Stop()
 	s.acks.wait(time.Second)
+	s.unwrite()
 	s.state.end(s.pace.Next(), true)
 	stopKeeping()
 	keeper.Wait()
@@ -276,7 +277,7 @@ func (s *Shaper) step() time.Duration {
 		now := s.deps.Clock()
 		s.mu.Lock()
 		s.index.promote(now)
-		s.index.ahead(s.ahead(), s.loader.request)
+		s.index.ahead(s.ahead(), s.loader.read)
 		free := s.running < s.deps.Concurrency && s.unconfirmed < s.ackRoom
 		ready := s.index.ready(s.deps.Batch)
 		due, delayed := s.index.nextDue()
@@ -317,7 +318,7 @@ func (s *Shaper) step() time.Duration {
 		s.pause.gate.leave()
 		if !started {
 			s.deps.Outlet.Unready()
-			return s.hold(next) // all that wait are being read; the loader wakes us
+			return s.hold(next) // all that wait are being made ready; the loader wakes us
 		}
 	}
 }
@@ -344,12 +345,10 @@ func (s *Shaper) hold(wait time.Duration) time.Duration {
 // if there is nothing to take.
 func (s *Shaper) start() bool {
 	s.mu.Lock()
-	j := job{messages: s.index.take(s.deps.Batch)}
+	j := job{messages: s.index.take(s.deps.Batch, s.loader.write)}
 	for _, m := range j.messages {
 		j.tenants = append(j.tenants, s.index.numbered[m.lane].tenant)
-		tries := s.index.tries[m.seq]
-		j.tries = append(j.tries, tries)
-		j.careful = j.careful || tries > 0 || m.is(careful)
+		j.tries = append(j.tries, s.index.tries[m.seq])
 	}
 	if len(j.messages) > 0 {
 		s.running++
@@ -388,7 +387,7 @@ func (s *Shaper) settled(seqs []uint64) {
 		if m == nil || m.state() != inFlight {
 			continue
 		}
-		if s.index.tries[seq] > 0 {
+		if s.index.tries[seq].kept {
 			s.state.forget(seq)
 		}
 		delete(s.odd, seq)

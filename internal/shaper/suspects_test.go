@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -125,3 +126,41 @@ func TestLeaseRightBeforeTheCall(t *testing.T) {
 type leaseFunc func() bool
 
 func (f leaseFunc) Valid() bool { return f() }
+
+// An attempt that is written down and not made counts for nothing after an end in order.
+func TestAnAttemptThatIsNotMade(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.destination.outcome = failing(5, 2*time.Second)
+		r.publish("acme", 1)
+		held := false
+		looks := 0
+		s := r.run(config(), func(d *Deps) {
+			d.Lease = leaseFunc(func() bool {
+				looks++
+				return !held || looks%2 == 1 // it ends right before the call
+			})
+		})
+		time.Sleep(time.Second) // one attempt
+		held, looks = true, 0
+		time.Sleep(5 * time.Second)
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.destination.log()); n != 1 {
+			t.Fatalf("%d attempts were made", n)
+		}
+		kv, err := r.js.KeyValue(t.Context(), "FLOWGATE_STATE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := kv.Get(t.Context(), "retry.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a attempts
+		if err := json.Unmarshal(e.Value(), &a); err != nil || a.Attempts != 1 {
+			t.Errorf("kept is %s, %v; one attempt was made", e.Value(), err)
+		}
+	})
+}
