@@ -114,7 +114,7 @@ func topUp(ctx context.Context, url string, perSecond uint64) error {
 	if err != nil {
 		return err
 	}
-	const each = 20 * time.Millisecond
+	const each = 5 * time.Millisecond
 	tick := time.NewTicker(each)
 	defer tick.Stop()
 	start, sent := time.Now(), 0

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -96,6 +97,7 @@ type Shaper struct {
 	jobs    chan job
 	filling int64 // the dispatcher's: since when a batch could leave that is not full
 	wake    chan struct{}
+	dozing  atomic.Bool // the dispatcher waits for the clock alone, and not for long
 	resync  chan string // asks for a reset of the consumer, with the reason
 	looked  chan struct{}
 
@@ -260,12 +262,16 @@ func (s *Shaper) dispatch(ctx context.Context) error {
 		case <-s.wake:
 		case <-timer.C:
 		}
+		s.dozing.Store(false)
 	}
 }
 
 const (
 	// idle is how long the dispatcher sleeps when only an event can change anything.
 	idle = time.Hour
+	// dozes is how long a wait for the clock may be that nothing interrupts: at 10,000/s
+	// each delivery would wake the dispatcher twice for nothing.
+	dozes = 50 * time.Millisecond
 	// leasePause is how long until it looks again at a lease that is not valid.
 	leasePause = 50 * time.Millisecond
 )
@@ -298,6 +304,8 @@ func (s *Shaper) step() time.Duration {
 		}
 		if wait := s.pace.Wait(now); wait > 0 {
 			s.paced = true
+			// What happens before changes nothing, but for an adaptive rate.
+			s.dozing.Store(wait < dozes && !bool(s.cfg.Adaptive))
 			return min(wait, idle)
 		}
 		if wait := s.fill(now, ready); wait > 0 {
@@ -419,6 +427,9 @@ func (s *Shaper) tell() {
 
 // poke wakes the dispatcher.
 func (s *Shaper) poke() {
+	if s.dozing.Load() {
+		return
+	}
 	select {
 	case s.wake <- struct{}{}:
 	default:
