@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
+	"github.com/flowgate/flowgate/internal/consumers"
 )
 
 // standBy is the gateway before it is active: it waits for the lease of its name,
@@ -71,6 +72,7 @@ func (s *standBy) handler() http.Handler {
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, Status{
 			Name: s.g.cfg.Name, Version: s.g.version, Mode: s.g.cfg.Mode.String(),
+			Level: levelName(false), Breaker: consumers.BreakerClosed.String(),
 			Replica: ReplicaStatus{ID: s.g.id, Active: s.active()},
 		})
 	})

@@ -89,24 +89,22 @@ func (g *gateway) connect(ctx context.Context) (err error) {
 		return err
 	}
 	t := topology(g.cfg)
-	// The first time there is no bucket yet, and nobody who works with the streams.
-	if state, e := g.js.KeyValue(bounded, t.StateBucket); e == nil {
-		if err := g.acquire(ctx, state); err != nil {
+	state, err := g.js.KeyValue(bounded, t.StateBucket)
+	if err != nil { // the first time there is no bucket yet
+		if state, err = broker.EnsureState(bounded, g.js, t); err != nil {
 			return err
 		}
+	}
+	if err := g.acquire(ctx, state); err != nil {
+		return err
 	}
 	bounded, cancel = context.WithTimeout(ctx, startTimeout) // standing by may have taken days
 	defer cancel()
 	if err := g.alone(bounded, control); err != nil {
 		return err
 	}
-	if g.assets, err = broker.Ensure(bounded, g.js, t); err != nil {
-		return err
-	}
-	if g.lease == nil {
-		return g.acquire(ctx, g.assets.State)
-	}
-	return nil
+	g.assets, err = broker.Ensure(bounded, g.js, t)
+	return err
 }
 
 // acquire takes the lease, as soon as nobody else has it, and holds it from then on.

@@ -56,6 +56,23 @@ func Ensure(ctx context.Context, js jetstream.JetStream, t Topology) (Assets, er
 	}
 }
 
+// EnsureState makes the state bucket alone, if what is there allows for the rest: who
+// starts first takes the lease in it before anything else is made.
+func EnsureState(ctx context.Context, js jetstream.JetStream, t Topology) (jetstream.KeyValue, error) {
+	if err := Check(ctx, js, t); err != nil {
+		return nil, err
+	}
+	state := &part{want: t.bucket(t.StateBucket), bucket: t.StateBucket}
+	if _, err := state.ensure(ctx, js, t); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return nil, err
+	}
+	kv, err := js.KeyValue(ctx, t.StateBucket)
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", t.StateBucket, err)
+	}
+	return kv, nil
+}
+
 // EnsureDeadLetters makes the stream of dead letters if somebody removed it.
 func EnsureDeadLetters(ctx context.Context, js jetstream.JetStream, t Topology) (jetstream.Stream, error) {
 	return (&part{want: t.deadLetters()}).ensure(ctx, js, t)

@@ -278,3 +278,29 @@ func TestEnsureMovesTheConsumerIntoMemory(t *testing.T) {
 		t.Errorf("the consumer has %d pending and is %+v", info.NumPending, info.Config)
 	}
 }
+
+// The state bucket can be made first, and nothing else is then; not where the rest could
+// not be made.
+func TestEnsureState(t *testing.T) {
+	_, js := gateway(t, start(t, testConfig(t.TempDir())))
+	top := testTopology()
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "TAKEN", Subjects: []string{top.Backlog + ".>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := EnsureState(t.Context(), js, top); err == nil {
+		t.Error("it is made although another stream has the backlog's subjects")
+	}
+	if err := js.DeleteStream(t.Context(), "TAKEN"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		kv, err := EnsureState(t.Context(), js, top)
+		if err != nil || kv.Bucket() != top.StateBucket {
+			t.Fatalf("%v, %v", kv, err)
+		}
+	}
+	if all := configs(t, js); len(all) != 1 {
+		t.Errorf("beside the bucket there are %v", all)
+	}
+	ensured(t, js, top)
+}
