@@ -74,7 +74,6 @@ func TestTwoGatewaysOnOneNATS(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		"of the same name":               {environ("FLOWGATE_BACKPRESSURE_HIGH=5"), "another gateway of this name is active"},
 		"of another name on its subject": {environ("FLOWGATE_NAME=second"), "FLOWGATE_INGRESS_PREFIX"},
 		"of another name, below it":      {environ("FLOWGATE_NAME=second", "FLOWGATE_INGRESS_PREFIX=ingress.acme"), "the gateway flowgate answers ingress.>"},
 	} {
@@ -84,6 +83,22 @@ func TestTwoGatewaysOnOneNATS(t *testing.T) {
 				t.Errorf("exit %d\n%s", code, errs)
 			}
 		})
+	}
+	// One of the same name stands by, and ends in order when it is told to.
+	waits := &lockedBuffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() {
+		code <- cli{environ: environ("FLOWGATE_BACKPRESSURE_HIGH=5"), stdout: &bytes.Buffer{}, stderr: waits}.run(ctx, nil)
+	}()
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(waits.String(), "standing by"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not stand by:\n%s", waits.String())
+		}
+	}
+	cancel()
+	if n := <-code; n != 0 {
+		t.Errorf("one that stood by ended with %d", n)
 	}
 	if names := streams(t, url); len(names) != 4 || names["FLOWGATE"] != 20_000 {
 		t.Errorf("those who were refused left streams %v; want the first one's, with its own limit", names)

@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"encoding/json"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,11 +106,11 @@ func TestLeaseRightBeforeTheCall(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.publish("acme", 5)
-		looks := 0
+		var looks atomic.Int64
 		r.run(config(), func(d *Deps) {
 			d.Lease = leaseFunc(func() bool {
-				looks++
-				return looks%2 == 1 || looks > 10 // it ends between the two looks
+				n := looks.Add(1)
+				return n%2 == 1 || n > 10 // it ends between the two looks
 			})
 		})
 		time.Sleep(10 * time.Second)
@@ -133,16 +134,15 @@ func TestAnAttemptThatIsNotMade(t *testing.T) {
 		r := newRig(t)
 		r.destination.outcome = failing(5, 2*time.Second)
 		r.publish("acme", 1)
-		held := false
-		looks := 0
+		var ends atomic.Bool
+		var looks atomic.Int64
 		s := r.run(config(), func(d *Deps) {
 			d.Lease = leaseFunc(func() bool {
-				looks++
-				return !held || looks%2 == 1 // it ends right before the call
+				return !ends.Load() || looks.Add(1)%2 == 1 // it ends right before the call
 			})
 		})
 		time.Sleep(time.Second) // one attempt
-		held, looks = true, 0
+		ends.Store(true)
 		time.Sleep(5 * time.Second)
 		if err := s.stop(); err != nil {
 			t.Fatal(err)
