@@ -35,6 +35,9 @@ const (
 func (s *Shaper) feed(ctx context.Context) error {
 	pause := retryPause
 	for ctx.Err() == nil {
+		if !s.leased(ctx) {
+			break
+		}
 		began := time.Now()
 		err := s.feedOnce(ctx)
 		if ctx.Err() != nil || s.deps.NATS.IsClosed() {
@@ -49,6 +52,9 @@ func (s *Shaper) feed(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, maxRetryPause)
+		if !s.leased(ctx) {
+			break
+		}
 		if err := s.deps.Restore(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("consumer not restored", "error", err)
 		}
@@ -57,6 +63,19 @@ func (s *Shaper) feed(ctx context.Context) error {
 		return errors.New("shaper: the NATS connection was closed for good")
 	}
 	return nil
+}
+
+// leased waits for the lease: whoever does not hold it must not take from the consumer
+// what another one is delivering.
+func (s *Shaper) leased(ctx context.Context) bool {
+	for !s.deps.Lease.Valid() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(leasePause):
+		}
+	}
+	return true
 }
 
 const (

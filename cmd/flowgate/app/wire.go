@@ -103,8 +103,10 @@ func (g *gateway) connect(ctx context.Context) (err error) {
 	if err := g.alone(bounded, control); err != nil {
 		return err
 	}
-	g.assets, err = broker.Ensure(bounded, g.js, t)
-	return err
+	if g.assets, err = broker.Ensure(bounded, g.js, t); err != nil || g.broker.Embedded() {
+		return err
+	}
+	return broker.RenewConsumer(bounded, g.js, t)
 }
 
 // acquire takes the lease, as soon as nobody else has it, and holds it from then on.

@@ -60,6 +60,17 @@ func EnsureConsumer(ctx context.Context, js jetstream.JetStream, t Topology) err
 	return err
 }
 
+// RenewConsumer makes the durable anew: the pull requests of a predecessor that hangs go
+// with the old one, and would take messages otherwise. Who may not delete it works with
+// it as it is.
+func RenewConsumer(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	bounded, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	// A failure shows when it is made.
+	_ = js.DeleteConsumer(bounded, t.Stream, t.Consumer)
+	return EnsureConsumer(ctx, js, t)
+}
+
 // deleteTimeout bounds the wait for an answer that a missing right never lets come.
 const deleteTimeout = 2 * time.Second
 
