@@ -65,6 +65,12 @@ func (s *Shaper) feed(ctx context.Context) error {
 	return nil
 }
 
+// pullBytes is how many bytes a pull asks for at most. The server drops a connection for
+// which more than 64 MiB wait, and 256 messages may be 256 MiB; one always fits.
+func pullBytes(maxPayload int64) int { return int(max(leastPull, 2*maxPayload)) }
+
+const leastPull = 8 << 20
+
 // leased waits for the lease: whoever does not hold it must not take from the consumer
 // what another one is delivering.
 func (s *Shaper) leased(ctx context.Context) bool {
@@ -107,7 +113,7 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	s.mu.Unlock()
 	s.acks.reset(uint8(gen))
 
-	it, err := consumer.Messages(jetstream.PullMaxMessages(fastPull), jetstream.PullThresholdMessages(pullAhead))
+	it, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(fastPull, pullBytes(s.deps.NATS.MaxPayload())), jetstream.PullThresholdMessages(pullAhead))
 	if err != nil {
 		return err
 	}

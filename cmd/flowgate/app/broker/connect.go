@@ -99,7 +99,13 @@ func (b *Broker) reports(name string) []nats.Option {
 			down.Do(func() { log.Warn("not reconnected to NATS yet", "error", bare(err)) })
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			up.Do(func() { log.Info("reconnected to NATS", "url", redact(nc.ConnectedUrl())) })
+			up.Do(func() {
+				if b.Embedded() { // within the process; a URL would be somebody else's
+					log.Info("reconnected to the embedded NATS server")
+					return
+				}
+				log.Info("reconnected to NATS", "url", redact(nc.ConnectedUrl()))
+			})
 		}),
 		nats.ClosedHandler(func(nc *nats.Conn) {
 			// It never gives up by itself, so somebody closed it.
