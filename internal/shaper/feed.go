@@ -25,9 +25,11 @@ const (
 	calmFeed  = 10_000 // messages a second
 	slowFeed  = 5_000
 	busyDoor  = 10_000 // messages a second at the front door
-	// fastPull is how many messages a pull asks for, pullAhead when the next does.
+	// fastPull and leastPull are how many messages a pull asks for, at most and at least,
+	// pullBytes how many bytes they may be if there are more than the least.
 	fastPull  = 256
-	pullAhead = 128
+	leastPull = 8
+	pullBytes = 32 << 20
 )
 
 // feed takes the backlog into the index. After each fault it resets the consumer
@@ -65,11 +67,12 @@ func (s *Shaper) feed(ctx context.Context) error {
 	return nil
 }
 
-// pullBytes is how many bytes a pull asks for at most. The server drops a connection for
-// which more than 64 MiB wait, and 256 messages may be 256 MiB; one always fits.
-func pullBytes(maxPayload int64) int { return int(max(leastPull, 2*maxPayload)) }
-
-const leastPull = 8 << 20
+// pull is how many messages a pull asks for, half of them before the last are taken.
+// The server drops a connection for which more than 64 MiB wait, and 256 messages may be
+// 256 MiB. (A pull that is bounded by bytes had the client library drop messages.)
+func pull(maxPayload int64) int {
+	return int(min(fastPull, max(leastPull, pullBytes/max(1, maxPayload))))
+}
 
 // leased waits for the lease: whoever does not hold it must not take from the consumer
 // what another one is delivering.
@@ -113,7 +116,8 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	s.mu.Unlock()
 	s.acks.reset(uint8(gen))
 
-	it, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(fastPull, pullBytes(s.deps.NATS.MaxPayload())), jetstream.PullThresholdMessages(pullAhead))
+	ask := pull(s.deps.NATS.MaxPayload())
+	it, err := consumer.Messages(jetstream.PullMaxMessages(ask), jetstream.PullThresholdMessages(ask/2))
 	if err != nil {
 		return err
 	}
