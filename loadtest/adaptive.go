@@ -174,7 +174,7 @@ func measureOneAdaptive(ctx context.Context, name string, m *modelled, capacity 
 	if t.away > 0 {
 		total += t.away + t.recovery + t.length
 	}
-	if err := fill(ctx, g.url, int(total.Seconds()*capacity*1.2)); err != nil {
+	if err := fill(ctx, g.url, load{messages: int(total.Seconds() * capacity * 1.2)}); err != nil {
 		return nil, err
 	}
 	if err := pause(ctx, time.Until(began.Add(t.settle+t.length))); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -73,7 +72,7 @@ func bareCeiling(ctx context.Context, messages int) (_ float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := publishMany(ctx, js, "work", messages); err != nil {
+	if err := publish(ctx, js, load{prefix: "work", messages: messages}); err != nil {
 		return 0, err
 	}
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000})
@@ -153,7 +152,7 @@ func shaperCeiling(ctx context.Context, messages int) (_ float64, err error) {
 		if err != nil {
 			return err
 		}
-		return publishMany(ctx, js, "ingress", messages)
+		return publish(ctx, js, load{messages: messages})
 	}); err != nil {
 		return 0, err
 	}
@@ -173,20 +172,4 @@ func shaperCeiling(ctx context.Context, messages int) (_ float64, err error) {
 		}
 	})
 	return perSecond, err
-}
-
-// publishMany publishes messages of three tenants of 256 bytes each.
-func publishMany(ctx context.Context, js jetstream.JetStream, prefix string, n int) error {
-	body := make([]byte, 256)
-	for i := range n {
-		if _, err := js.PublishAsync(fmt.Sprintf("%s.tenant%d.orders", prefix, i%3), body, jetstream.WithStallWait(10*time.Second)); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-js.PublishAsyncComplete():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,27 +21,27 @@ func measureIdle(ctx context.Context, short bool) ([]figure, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, "flowgate")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/flowgate").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Env = append(os.Environ(), "FLOWGATE_DATA_DIR="+filepath.Join(dir, "data"), "FLOWGATE_NATS_LISTEN=127.0.0.1:0", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:0")
-	if err := cmd.Start(); err != nil {
+	path, err := buildGateway(ctx, dir)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	p, err := startInstance(ctx, path, []string{"FLOWGATE_DATA_DIR=" + filepath.Join(dir, "data"), "FLOWGATE_NATS_LISTEN=127.0.0.1:0",
+		"FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:0", "FLOWGATE_LOG_LEVEL=warn"})
+	if err != nil {
+		return nil, err
+	}
+	defer p.end()
 	time.Sleep(3 * time.Second) // the start is no idling
-	before, err := processorTime(cmd.Process.Pid)
+	before, err := processorTime(p.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
 	time.Sleep(span)
-	after, err := processorTime(cmd.Process.Pid)
+	after, err := processorTime(p.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
-	resident, _, err := memory(cmd.Process.Pid)
+	resident, _, err := memory(p.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}

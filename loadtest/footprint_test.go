@@ -32,7 +32,7 @@ func TestRestartWithBacklog(t *testing.T) {
 	}
 	p := startProcess(t, flowgate, append(environ, "FLOWGATE_SHAPER_RATE=1/h")...)
 	waitReady(t, p, admin)
-	if err := fill(t.Context(), "nats://"+listen, messages); err != nil {
+	if err := fill(t.Context(), "nats://"+listen, load{messages: messages}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the backlog is counted", 10*time.Second, func() bool { return status(t, admin).Depth.Total >= messages-1 })

@@ -1,24 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/flowgate/flowgate/cmd/flowgate/app"
 )
 
 // measureMemory has a million messages of 1 KiB wait, far more than may be held ready:
@@ -53,7 +40,7 @@ func measureMemory(ctx context.Context, short bool) ([]figure, error) {
 		return nil, err
 	}
 	if err = awaitDepth(ctx, admin, 0); err == nil {
-		err = fillLarge(ctx, "nats://"+listen, messages, 1<<10)
+		err = fill(ctx, "nats://"+listen, load{messages: messages, tenants: 100, size: 1 << 10})
 	}
 	p.end()
 	if err != nil {
@@ -109,131 +96,4 @@ func measureMemory(ctx context.Context, short bool) ([]figure, error) {
 		{what + "RSS", float64(now) / (1 << 20), "MiB", 0, 400},
 		{what + "RSS at most", float64(peak) / (1 << 20), "MiB", 0, 400},
 	}, nil
-}
-
-func rest(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// instance is a gateway in a process of its own.
-type instance struct{ cmd *exec.Cmd }
-
-func startInstance(ctx context.Context, path string, environ []string) (*instance, error) {
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Env = append(os.Environ(), environ...)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &instance{cmd}, nil
-}
-
-// end stops it in order.
-func (i *instance) end() {
-	_ = i.cmd.Process.Signal(os.Interrupt)
-	_ = i.cmd.Wait()
-}
-
-func buildGateway(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "flowgate")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/flowgate").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-}
-
-// twoPorts are free ones of loopback.
-func twoPorts() (a, b string, err error) {
-	var listeners []net.Listener
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", "", err
-		}
-		defer func() { _ = l.Close() }()
-		listeners = append(listeners, l)
-	}
-	return listeners[0].Addr().String(), listeners[1].Addr().String(), nil
-}
-
-func readStatus(ctx context.Context, admin string) (app.Status, error) {
-	var s app.Status
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/api/v1/status", nil)
-	if err != nil {
-		return s, err
-	}
-	r, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return s, err
-	}
-	defer func() { _ = r.Body.Close() }()
-	return s, json.NewDecoder(r.Body).Decode(&s)
-}
-
-// released is how many deliveries a gateway has started.
-func released(ctx context.Context, admin string) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	r, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = r.Body.Close() }()
-	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), "flowgate_shaper_released_total "); ok {
-			return strconv.ParseFloat(text, 64)
-		}
-	}
-	return 0, errors.New("no flowgate_shaper_released_total among the metrics")
-}
-
-// awaitDepth waits until a gateway is active and so many messages are in its index.
-func awaitDepth(ctx context.Context, admin string, least int) error {
-	end := time.Now().Add(2 * time.Minute)
-	for {
-		s, err := readStatus(ctx, admin)
-		if err == nil && s.Replica.Leader && s.Depth.Waiting+s.Depth.InFlight+s.Depth.Delayed >= uint64(max(0, least)) {
-			return nil
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("the gateway at %s has %d messages waiting after 2 minutes, want %d: %w", admin, s.Depth.Waiting, least, err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// fillLarge publishes n messages of 100 tenants, each of so many bytes.
-func fillLarge(ctx context.Context, url string, n, size int) error {
-	nc, err := nats.Connect(url)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	body := make([]byte, size)
-	for i := range n {
-		if _, err := js.PublishAsync(fmt.Sprintf("ingress.tenant%d.orders", i%100), body, jetstream.WithStallWait(10*time.Second)); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-js.PublishAsyncComplete():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

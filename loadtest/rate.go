@@ -73,7 +73,7 @@ func measureOneRate(ctx context.Context, perSecond uint64, length time.Duration)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, g.stop()) }()
-	if err := fill(ctx, g.url, standing); err != nil {
+	if err := fill(ctx, g.url, load{messages: standing}); err != nil {
 		return nil, err
 	}
 	running, stop := context.WithCancel(ctx)
@@ -129,30 +129,5 @@ func topUp(ctx context.Context, url string, perSecond uint64) error {
 				return err
 			}
 		}
-	}
-}
-
-// fill publishes n messages of three tenants.
-func fill(ctx context.Context, url string, n int) error {
-	nc, err := nats.Connect(url)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	body := make([]byte, 256)
-	for i := range n {
-		if _, err := js.PublishAsync(fmt.Sprintf("ingress.tenant%d.orders", i%3), body, jetstream.WithStallWait(5*time.Second)); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-js.PublishAsyncComplete():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

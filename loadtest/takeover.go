@@ -158,7 +158,7 @@ func (m *takeovers) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return publishMany(ctx, js, "ingress", 20_000)
+	return publish(ctx, js, load{messages: 20_000})
 }
 
 // takeover ends the active one and returns how long it took until the other delivered.

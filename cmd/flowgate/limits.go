@@ -161,27 +161,48 @@ func (c cli) limitsList(ctx context.Context, f *flag.FlagSet, args []string) err
 	}
 	list.Limits = slices.DeleteFunc(list.Limits, func(l app.ListedLimit) bool { return *scope != "" && string(l.Scope) != *scope })
 	if *asJSON {
-		e := json.NewEncoder(c.stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(list)
+		return c.printJSON(list)
 	}
 	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SCOPE\tKEY\tLIMIT\tSOURCE\tAUTHOR\tREASON\tSINCE")
 	for _, l := range list.Limits {
-		source, since := l.Source, ""
-		if !l.InForce {
-			source += ", overridden"
-		}
-		if !l.At.IsZero() {
-			since = l.At.UTC().Format(time.RFC3339)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Scope, plain(l.Key), l.Limit, source, cmp.Or(l.Author, "-"), cmp.Or(l.Reason, "-"), cmp.Or(since, "-"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Scope, plain(l.Key), l.Limit, origin(l.Source, l.InForce, l.Author, l.Reason, l.At))
 	}
-	if list.Stale != "" {
-		fmt.Fprintf(c.stderr, "the live limits may not be those of the bucket: %s\n", list.Stale)
-	}
-	c.tellBroken(list.Broken)
+	c.tellState("limits", list.Stale, list.Broken)
 	return t.Flush()
+}
+
+func (c cli) printJSON(v any) error {
+	e := json.NewEncoder(c.stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// origin is where an entry of a list comes from, as its last columns.
+func origin(source string, inForce bool, author, reason string, at time.Time) string {
+	since := "-"
+	if !at.IsZero() {
+		since = at.UTC().Format(time.RFC3339)
+	}
+	if !inForce {
+		source += ", overridden"
+	}
+	return strings.Join([]string{source, cmp.Or(plain(author), "-"), cmp.Or(plain(reason), "-"), since}, "\t")
+}
+
+// tellState says whether the live ones may not be those of the bucket, and what stands
+// there and is not used.
+func (c cli) tellState(what, stale string, broken []limits.BrokenEntry) {
+	if stale != "" {
+		fmt.Fprintf(c.stderr, "the live %s may not be those of the bucket: %s\n", what, stale)
+	}
+	for _, b := range broken {
+		kept := ""
+		if b.Kept {
+			kept = "; the one before it is still in force"
+		}
+		fmt.Fprintf(c.stderr, "not used: %s, revision %d in the bucket: %s%s\n", plain(b.Name), b.Revision, strings.ReplaceAll(b.Error, "\n", "; "), kept)
+	}
 }
 
 // plain is a key as a terminal may show it.

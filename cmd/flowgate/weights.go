@@ -1,18 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/flowgate/flowgate/cmd/flowgate/app"
 	"github.com/flowgate/flowgate/internal/limits"
@@ -77,38 +73,15 @@ func (c cli) weightsList(ctx context.Context, f *flag.FlagSet, args []string) er
 		return gateway.other(`it tells no "weights"`)
 	}
 	if *asJSON {
-		e := json.NewEncoder(c.stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(list)
+		return c.printJSON(list)
 	}
 	t := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "TENANT\tWEIGHT\tSOURCE\tAUTHOR\tREASON\tSINCE")
 	for _, w := range list.Weights {
-		source, since := w.Source, ""
-		if !w.InForce {
-			source += ", overridden"
-		}
-		if !w.At.IsZero() {
-			since = w.At.UTC().Format(time.RFC3339)
-		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", plain(w.Tenant), w.Weight, source, cmp.Or(plain(w.Author), "-"), cmp.Or(plain(w.Reason), "-"), cmp.Or(since, "-"))
+		fmt.Fprintf(t, "%s\t%d\t%s\n", plain(w.Tenant), w.Weight, origin(w.Source, w.InForce, w.Author, w.Reason, w.At))
 	}
-	if list.Stale != "" {
-		fmt.Fprintf(c.stderr, "the live weights may not be those of the bucket: %s\n", list.Stale)
-	}
-	c.tellBroken(list.Broken)
+	c.tellState("weights", list.Stale, list.Broken)
 	return t.Flush()
-}
-
-// tellBroken says what stands in the bucket and is not used.
-func (c cli) tellBroken(list []limits.BrokenEntry) {
-	for _, b := range list {
-		kept := ""
-		if b.Kept {
-			kept = "; the one before it is still in force"
-		}
-		fmt.Fprintf(c.stderr, "not used: %s, revision %d in the bucket: %s%s\n", plain(b.Name), b.Revision, strings.ReplaceAll(b.Error, "\n", "; "), kept)
-	}
 }
 
 func (c cli) weightsSet(ctx context.Context, f *flag.FlagSet, args []string) error {

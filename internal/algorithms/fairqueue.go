@@ -25,7 +25,7 @@ type FairQueue struct {
 	newest  tag // the largest finish
 	order   uint64
 	active  byStart
-	resting byFinish
+	resting byStart // where a flow has its finish, since it was served last
 }
 
 // Flow is one of them. The caller keeps it at its address while the queue knows it.
@@ -148,7 +148,7 @@ func (q *FairQueue) Rest(f *Flow) bool {
 	if !f.served || !q.virtual.before(f.finish) {
 		return false
 	}
-	f.rests = true
+	f.rests, f.start = true, f.finish
 	heap.Push(&q.resting, f)
 	return true
 }
@@ -238,27 +238,6 @@ func (h *byStart) Push(x any) {
 	f.place = len(*h)
 }
 func (h *byStart) Pop() any {
-	f := (*h)[len(*h)-1]
-	(*h)[len(*h)-1] = nil
-	*h = (*h)[:len(*h)-1]
-	f.place = 0
-	return f
-}
-
-type byFinish []*Flow
-
-func (h byFinish) Len() int           { return len(h) }
-func (h byFinish) Less(i, j int) bool { return h[i].finish.before(h[j].finish) }
-func (h byFinish) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
-}
-func (h *byFinish) Push(x any) {
-	f := x.(*Flow)
-	*h = append(*h, f)
-	f.place = len(*h)
-}
-func (h *byFinish) Pop() any {
 	f := (*h)[len(*h)-1]
 	(*h)[len(*h)-1] = nil
 	*h = (*h)[:len(*h)-1]

@@ -1,7 +1,6 @@
 package algorithms
 
 import (
-	"math"
 	"math/big"
 	"time"
 
@@ -14,13 +13,6 @@ func span(from, to int64) *big.Rat {
 
 func minRat(a, b *big.Rat) *big.Rat {
 	if a.Cmp(b) < 0 {
-		return a
-	}
-	return b
-}
-
-func maxRat(a, b *big.Rat) *big.Rat {
-	if a.Cmp(b) > 0 {
 		return a
 	}
 	return b
@@ -58,21 +50,6 @@ func anyRule(algorithm string) *rapid.Generator[Rule] {
 		}
 		return r
 	})
-}
-
-// anyStep moves the clock: little, far, back, or to the edge of the last hint.
-func anyStep(t *rapid.T, now int64, hint time.Duration) int64 {
-	step := rapid.OneOf(
-		rapid.Int64Range(0, 10), rapid.Int64Range(0, int64(time.Hour)), rapid.Int64Range(-int64(time.Minute), 0),
-		rapid.Int64Range(0, int64(10*maxPeriod)), rapid.SampledFrom([]int64{-2, -1}),
-	).Draw(t, "step")
-	if step < 0 && step >= -2 && hint > 0 {
-		step += int64(hint) + 1 // one before it, or at it
-	}
-	if step > 0 && now > math.MaxInt64/8-step {
-		return math.MaxInt64 / 8
-	}
-	return now + step
 }
 
 func anyRequest(t *rapid.T, capacity uint64) int64 {

@@ -29,23 +29,9 @@ func ErrorClasses() []ErrorClass {
 	return []ErrorClass{ClassPermanent, ClassAttempts, ClassExpired, ClassCrashed, ClassUnknown}
 }
 
-// classed is a reason that names its class.
-type classed struct {
-	error
-	class ErrorClass
-}
-
-func (c classed) Unwrap() error { return c.error }
-
-// Classed gives the reason of a dead letter a class that cannot be seen in it.
-func Classed(class ErrorClass, reason error) error { return classed{reason, class} }
-
 // ClassOf is the class of a dead letter's reason. One that says nothing else is the
 // failure that used up the last attempt.
 func ClassOf(reason error) ErrorClass {
-	if c, ok := errors.AsType[classed](reason); ok {
-		return c.class
-	}
 	if errors.Is(reason, ErrExpired) {
 		return ClassExpired
 	}

@@ -49,9 +49,9 @@ type Outcome struct {
 	Err error
 }
 
-// ErrCrashed is the reason of a dead letter whose last attempt was begun and never
-// ended: the process did.
-var ErrCrashed = errors.New("crashed: the process ended while its last attempt was made")
+// ErrCrashed is the reason of a dead letter whose attempts are used up though none of
+// them was its last: the process ended during one, or may make fewer than the one before.
+var ErrCrashed = errors.New("crashed: the process ended while its last attempt was made, or FLOWGATE_CONSUMER_MAX_ATTEMPTS was lowered")
 
 // ErrExpired is the reason of a dead letter whose deadline passed while it waited.
 var ErrExpired = errors.New("expired: its Flowgate-Deadline passed while it waited")
@@ -118,15 +118,10 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 	epoch := d.breaker.Epoch()
 	outcomes := make([]Outcome, len(batch))
 	due := make([]Delivery, 0, len(batch))
-	var place []int
-	lost := map[int]error{} // no attempt is made at these
+	var place, lost []int
 	for i, m := range batch {
-		switch {
-		case !m.Deadline.IsZero() && m.ReleasedAt.After(m.Deadline):
-			lost[i] = ErrExpired
-			continue
-		case m.Attempt > d.cfg.MaxAttempts:
-			lost[i] = ErrCrashed
+		if d.hopeless(m) != nil {
+			lost = append(lost, i)
 			continue
 		}
 		due, place = append(due, m), append(place, i)
@@ -155,12 +150,24 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 	}
 	// After the call, which the departure clock has timed: a dead letter may take
 	// long to write.
-	for i, reason := range lost {
+	for _, i := range lost {
 		m := batch[i]
+		reason := d.hopeless(m)
 		m.Attempt-- // this one is not made
 		outcomes[i] = d.bury(ctx, m, reason)
 	}
 	return outcomes
+}
+
+// hopeless is why no attempt is made at m, nil if one is.
+func (d *Desk) hopeless(m Delivery) error {
+	switch {
+	case !m.Deadline.IsZero() && m.ReleasedAt.After(m.Deadline):
+		return ErrExpired
+	case m.Attempt > d.cfg.MaxAttempts:
+		return ErrCrashed
+	}
+	return nil
 }
 
 // call makes the call itself, and tells the breaker what the destination was like.

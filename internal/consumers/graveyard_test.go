@@ -116,7 +116,7 @@ func TestClassOf(t *testing.T) {
 		{errors.New("no luck"), ClassAttempts},
 		{RetryAfter(time.Second, errors.New("later")), ClassAttempts},
 		{context.DeadlineExceeded, ClassAttempts},
-		{Classed(ClassCrashed, Permanent(errors.New("x"))), ClassCrashed},
+		{fmt.Errorf("at last: %w", ErrCrashed), ClassCrashed},
 	} {
 		if got := ClassOf(c.reason); got != c.want {
 			t.Errorf("%v is %s, want %s", c.reason, got, c.want)

@@ -176,7 +176,13 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 		// Once a reset: it is a pass over the whole backlog. What is deleted later shows
 		// as a difference, and leads to the next reset.
 		s.pruned = gen
-		pruned = s.index.prune(func(m *message) bool { return m.gen() == uint8(gen) })
+		pruned = s.index.prune(func(m *message) bool { return m.gen() == uint8(gen) }, s.dropped)
+		// Whatever was kept of messages that nobody handed out is of none that is there.
+		for seq := range s.saved {
+			s.state.forget(seq)
+		}
+		clear(s.saved)
+		s.tell()
 	}
 	s.mu.Unlock()
 
@@ -190,7 +196,6 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	}
 	if pruned > 0 {
 		s.log.Warn("messages were deleted from the stream under the gateway", "messages", pruned)
-		s.tell()
 	}
 	switch {
 	case moved:

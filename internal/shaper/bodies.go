@@ -123,14 +123,15 @@ func (x *index) unqueued(m *message) {
 }
 
 // prune forgets the waiting and delayed messages that keep does not want: the stream
-// no longer has them. One pass over the index.
-func (x *index) prune(keep func(*message) bool) (pruned int) {
+// no longer has them. drop hears of each before. One pass over the index.
+func (x *index) prune(keep func(*message) bool, drop func(*message)) (pruned int) {
 	var delays dueHeap
 	for _, d := range x.delays {
 		if m := x.slab.at(d.message); keep(m) {
 			delays = append(delays, d)
 		} else {
 			x.numbered[m.lane].away--
+			drop(m)
 			x.unasked(m)
 			x.forget(m)
 			pruned++
@@ -146,6 +147,7 @@ func (x *index) prune(keep func(*message) bool) (pruned int) {
 			m.next = 0
 			switch {
 			case !keep(m):
+				drop(m)
 				x.unasked(m)
 				x.unqueued(m)
 				x.forget(m)

@@ -3,24 +3,30 @@ package shaper
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/flowgate/flowgate/internal/consumers"
 )
 
 // job is one delivery: messages that left together at an instant.
 type job struct {
-	messages []*message
-	tenants  []string
-	tries    []tries // before this one
+	items    []item
 	released int64
+}
+
+// item is a message of a job, with what it had behind it when it left.
+type item struct {
+	*message
+	tenant string
+	tries  tries
 }
 
 // deliver is a worker: it makes attempts until there are no more jobs.
 func (s *Shaper) deliver(ctx context.Context) {
 	for j := range s.jobs {
-		deliveries := make([]consumers.Delivery, len(j.messages))
-		for i, m := range j.messages {
-			deliveries[i] = m.delivery(s.deps.Origin, j.tenants[i], int(j.tries[i].counted), j.released)
+		deliveries := make([]consumers.Delivery, len(j.items))
+		for i, m := range j.items {
+			deliveries[i] = m.delivery(s.deps.Origin, m.tenant, int(m.tries.counted), j.released)
 		}
 		if !s.deps.Lease.Valid() { // right before the call: it ends by itself
 			s.handBack(j)
@@ -36,22 +42,21 @@ func (s *Shaper) handBack(j job) {
 	now := s.deps.Clock()
 	s.mu.Lock()
 	s.running--
-	for i := len(j.messages) - 1; i >= 0; i-- {
-		s.took(j.messages[i], j.tries[i], now)
-		s.index.back(j.messages[i])
+	for _, m := range slices.Backward(j.items) {
+		s.keep(m.message, m.tries, now)
+		s.index.back(m.message)
 	}
-	s.mu.Unlock()
 	s.tell()
+	s.mu.Unlock()
 	s.poke()
 }
 
-// took keeps what m has behind it now, if there is anything to keep, in place of the
-// attempt that was written down. It requires that mu is held.
-func (s *Shaper) took(m *message, t tries, due int64) {
+// keep stores what m has behind it, or that it has nothing, in place of the attempt that
+// was written down. It requires that mu is held.
+func (s *Shaper) keep(m *message, t tries, due int64) {
 	switch {
 	case t.counted > 0:
-		// Before its next attempt that is written down.
-		m.set(careful, true)
+		m.set(careful, true) // its next attempt is written down too
 		s.index.tries[m.seq] = tries{t.counted, true}
 		s.state.save(m.seq, attempts{Attempts: int(t.counted), Due: due})
 	case t.kept:
@@ -68,7 +73,7 @@ func (s *Shaper) unwrite() {
 	defer s.mu.Unlock()
 	for seq, t := range s.index.tries {
 		if m := s.index.find(seq); m != nil && m.state() == waiting && t.kept && !m.is(careful) {
-			s.took(m, t, now)
+			s.keep(m, t, now)
 		}
 	}
 }
@@ -78,28 +83,42 @@ func (s *Shaper) unwrite() {
 func (s *Shaper) finish(j job, outcomes []consumers.Outcome) {
 	now := s.deps.Clock()
 	s.pace.observe(now, j.released, outcomes)
-	var acked []*message
+	type done struct {
+		seq    uint64
+		handle string
+		gen    uint8
+	}
+	acked := make([]done, 0, len(j.items))
 	s.mu.Lock()
 	s.running--
-	for i, m := range j.messages {
+	for i, m := range j.items {
 		o := outcomes[i]
 		if o.Action == consumers.Ack {
 			s.unconfirmed++
-			acked = append(acked, m)
+			acked = append(acked, done{m.seq, s.handle(m.message), m.gen()})
 			continue
 		}
 		due := now + int64(min(max(0, o.Delay), math.MaxInt64/4))
-		t := j.tries[i]
+		t := m.tries
 		if o.Counted {
 			t.counted++
 		}
-		s.took(m, t, due)
-		s.index.later(m, due)
-	}
-	s.mu.Unlock()
-	for _, m := range acked {
-		s.ack(m)
+		s.keep(m.message, t, due)
+		s.index.later(m.message, due)
 	}
 	s.tell()
+	s.mu.Unlock()
+	for _, d := range acked { // the feed may give it another handle meanwhile: the generation tells
+		s.acks.done(d.seq, d.handle, d.gen)
+	}
 	s.poke()
+}
+
+// dropped forgets what is kept of a message that is no longer in the stream. It
+// requires that mu is held.
+func (s *Shaper) dropped(m *message) {
+	delete(s.odd, m.seq)
+	if s.index.tries[m.seq].kept {
+		s.state.forget(m.seq)
+	}
 }

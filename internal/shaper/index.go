@@ -262,7 +262,7 @@ func (x *index) take(n int, write func(*message) bool) []*message {
 			// No further ahead than this batch: an attempt that is written down and not
 			// made would count if the process ended.
 			if !x.writeDown(l, n, write) {
-				return x.left(batch)
+				return batch
 			}
 			continue
 		}
@@ -277,11 +277,6 @@ func (x *index) take(n int, write func(*message) bool) []*message {
 		x.seat(l)
 		break
 	}
-	return x.left(batch)
-}
-
-func (x *index) left(batch []*message) []*message {
-	x.good -= len(batch)
 	return batch
 }
 
@@ -330,6 +325,7 @@ func (x *index) depart(l *lane) *message {
 	}
 	x.waiting--
 	x.flying++
+	x.good--
 	l.away++
 	m.setState(inFlight)
 	x.fair.Serve(&l.flow, m.cost())
@@ -396,9 +392,9 @@ func (x *index) forget(m *message) {
 	x.slab.give(r)
 }
 
-// ready is how many messages could be taken at most, if their bodies were in memory,
-// as far as it matters for a batch of n.
-func (x *index) ready(n int) int {
+// takeable is how many messages could be taken at most once they are ready, as far as
+// it matters for a batch of n.
+func (x *index) takeable(n int) int {
 	if !x.ordered {
 		return x.waiting
 	}

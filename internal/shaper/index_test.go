@@ -258,8 +258,12 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 					want++
 				}
 			}
-			if got := x.prune(func(msg *message) bool { return !gone[msg.seq] }); got != want {
+			dropped := map[uint64]bool{}
+			if got := x.prune(func(msg *message) bool { return !gone[msg.seq] }, func(msg *message) { dropped[msg.seq] = true }); got != want {
 				t.Fatalf("%d were pruned, want %d", got, want)
+			}
+			if len(dropped) != want {
+				t.Fatalf("%d were heard of, want %d", len(dropped), want)
 			}
 			for tenant, q := range m.queue {
 				m.queue[tenant] = slices.DeleteFunc(q, func(s uint64) bool { return gone[s] })

@@ -107,7 +107,8 @@ func (l *loader) load(ctx context.Context, stream jetstream.Stream, seq uint64) 
 		case err == nil:
 			s.index.load(m, body)
 		case errors.Is(err, jetstream.ErrMsgNotFound):
-			s.index.gone(m) // deleted under us; nothing is left to deliver
+			s.dropped(m) // deleted under us; nothing is left to deliver
+			s.index.gone(m)
 		default:
 			s.index.unasked(m)
 		}

@@ -211,6 +211,50 @@ func TestMessagesRemovedUnderUs(t *testing.T) {
 	})
 }
 
+// What is kept of a message goes with it, whether this process knew it or one before.
+func TestNothingIsKeptOfWhatIsRemoved(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.destination.outcome = failing(9, time.Minute)
+		r.publish("acme", 6)
+		s := r.run(config(), nil)
+		time.Sleep(5 * time.Second) // each has failed once
+		stream, err := r.js.Stream(t.Context(), streamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := func() uint64 {
+			t.Helper()
+			state, err := r.js.Stream(t.Context(), "KV_FLOWGATE_STATE")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state.CachedInfo().State.Msgs - 1 // the departure
+		}
+		if n := kept(); n != 6 {
+			t.Fatalf("%d are kept, want 6", n)
+		}
+		if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		if n := kept(); n != 3 {
+			t.Errorf("%d are kept of 3 that are left", n)
+		}
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.run(config(), nil)
+		time.Sleep(15 * time.Second)
+		if n := kept(); n != 0 {
+			t.Errorf("%d are kept of messages that were removed between two lives", n)
+		}
+	})
+}
+
 // What comes after a purge is delivered.
 func TestDeliveryGoesOnAfterAPurge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -200,7 +200,7 @@ func (s *Shaper) Run(ctx context.Context) error {
 	timer.Stop()
 	s.acks.wait(time.Second)
 	s.unwrite()
-	s.state.end(s.pace.Next(), true)
+	s.state.end(s.pace.Next())
 	stopKeeping()
 	keeper.Wait()
 	if cause := context.Cause(run); ctx.Err() == nil {
@@ -285,7 +285,7 @@ func (s *Shaper) step() time.Duration {
 		s.index.promote(now)
 		s.index.ahead(s.ahead(), s.loader.read)
 		free := s.running < s.deps.Concurrency && s.unconfirmed < s.ackRoom
-		ready := s.index.ready(s.deps.Batch)
+		there := s.index.takeable(s.deps.Batch)
 		due, delayed := s.index.nextDue()
 		s.mu.Unlock()
 		next := idle
@@ -295,7 +295,7 @@ func (s *Shaper) step() time.Duration {
 		switch {
 		case !free:
 			return s.hold(idle)
-		case ready == 0:
+		case there == 0:
 			s.filling = 0
 			return s.hold(next)
 		}
@@ -308,7 +308,7 @@ func (s *Shaper) step() time.Duration {
 			s.dozing.Store(wait < dozes && !bool(s.cfg.Adaptive))
 			return min(wait, idle)
 		}
-		if wait := s.fill(now, ready); wait > 0 {
+		if wait := s.fill(now, there); wait > 0 {
 			return s.hold(min(wait, next))
 		}
 		if !s.deps.Lease.Valid() {
@@ -332,8 +332,8 @@ func (s *Shaper) step() time.Duration {
 }
 
 // fill is how long a batch that is not full waits for more, from when it could leave.
-func (s *Shaper) fill(now int64, ready int) time.Duration {
-	if ready >= s.deps.Batch || s.deps.BatchWait == 0 {
+func (s *Shaper) fill(now int64, there int) time.Duration {
+	if there >= s.deps.Batch || s.deps.BatchWait == 0 {
 		return 0
 	}
 	if s.filling == 0 {
@@ -353,32 +353,30 @@ func (s *Shaper) hold(wait time.Duration) time.Duration {
 // if there is nothing to take.
 func (s *Shaper) start() bool {
 	s.mu.Lock()
-	j := job{messages: s.index.take(s.deps.Batch, s.loader.write)}
-	for _, m := range j.messages {
-		j.tenants = append(j.tenants, s.index.numbered[m.lane].tenant)
-		j.tries = append(j.tries, s.index.tries[m.seq])
-	}
-	if len(j.messages) > 0 {
-		s.running++
-	}
-	s.mu.Unlock()
-	n := uint64(len(j.messages))
-	if n == 0 {
+	batch := s.index.take(s.deps.Batch, s.loader.write)
+	if len(batch) == 0 {
+		s.mu.Unlock()
 		return false
 	}
+	j := job{items: make([]item, len(batch))}
+	for i, m := range batch {
+		j.items[i] = item{m, s.index.numbered[m.lane].tenant, s.index.tries[m.seq]}
+	}
+	s.running++
+	s.tell()
+	s.mu.Unlock()
 	s.filling = 0
 	scheduled := s.pace.Next()
 	j.released = s.deps.Clock()
 	// The clock only moves on from the Wait that let us in.
-	s.pace.Depart(j.released, n, s.paced)
+	s.pace.Depart(j.released, uint64(len(batch)), s.paced)
 	// Late is what the clock alone held back; what came or was let go just now is not.
 	late := int64(0)
 	if s.paced {
 		late = j.released - scheduled
 	}
-	s.metrics.released(int(n), late)
+	s.metrics.released(len(batch), late)
 	s.state.depart(s.pace.Next())
-	s.tell()
 	s.jobs <- j // has room: one a worker
 	return true
 }
@@ -403,24 +401,13 @@ func (s *Shaper) settled(seqs []uint64) {
 		s.unconfirmed--
 		s.finished++
 	}
-	s.mu.Unlock()
 	s.tell()
+	s.mu.Unlock()
 	s.poke()
 }
 
-// ack acknowledges a message that is in flight; the feed may be giving it a new
-// handle.
-func (s *Shaper) ack(m *message) {
-	s.mu.Lock()
-	handle, gen := s.handle(m), m.gen()
-	s.mu.Unlock()
-	s.acks.done(m.seq, handle, gen)
-}
-
-// tell brings the backlog's count up to date.
+// tell brings the backlog's count up to date. It requires that mu is held.
 func (s *Shaper) tell() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.deps.Backlog.Outlet(uint64(s.index.waiting), uint64(s.index.flying), uint64(len(s.index.delays)), s.finished)
 	s.finished = 0
 }

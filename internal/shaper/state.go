@@ -116,9 +116,9 @@ func (k *stateKeeper) depart(next int64) {
 	k.put(departureKey, departure{V: 1, Next: next})
 }
 
-// end notes it for the last time; clean says that nothing is in flight.
-func (k *stateKeeper) end(next int64, clean bool) {
-	k.put(departureKey, departure{V: 1, Next: next, Clean: clean})
+// end notes it for the last time, when nothing is in flight.
+func (k *stateKeeper) end(next int64) {
+	k.put(departureKey, departure{V: 1, Next: next, Clean: true})
 }
 
 // begin writes that a process is at work, so that one that is killed is not taken for
