@@ -25,7 +25,7 @@ const (
 	calmFeed  = 10_000 // messages a second
 	slowFeed  = 5_000
 	busyDoor  = 10_000 // messages a second at the front door
-	// fastPull and leastPull are how many messages a pull asks for, at most and at least,
+	// fastPull and leastPull are how many messages are asked for, at most and at least,
 	// pullBytes how many bytes they may be if there are more than the least.
 	fastPull  = 256
 	leastPull = 8
@@ -67,9 +67,8 @@ func (s *Shaper) feed(ctx context.Context) error {
 	return nil
 }
 
-// pull is how many messages a pull asks for, half of them before the last are taken.
-// The server drops a connection for which more than 64 MiB wait, and 256 messages may be
-// 256 MiB. (A pull that is bounded by bytes had the client library drop messages.)
+// pull is how many messages are asked for at a time. The server drops a connection for
+// which more than 64 MiB wait, and 256 messages may be 256 MiB.
 func pull(maxPayload int64) int {
 	return int(min(fastPull, max(leastPull, pullBytes/max(1, maxPayload))))
 }
@@ -102,10 +101,6 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	consumer, err := js.Consumer(bounded, s.deps.Stream, s.deps.Consumer)
-	if err != nil {
-		return fmt.Errorf("consumer %s of %s: %w", s.deps.Consumer, s.deps.Stream, err)
-	}
 	if _, err := js.ResetConsumer(bounded, s.deps.Stream, s.deps.Consumer); err != nil {
 		return fmt.Errorf("reset consumer %s of %s: %w", s.deps.Consumer, s.deps.Stream, err)
 	}
@@ -116,16 +111,15 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	s.mu.Unlock()
 	s.acks.reset(uint8(gen))
 
-	ask := pull(s.deps.NATS.MaxPayload())
-	it, err := consumer.Messages(jetstream.PullMaxMessages(ask), jetstream.PullThresholdMessages(ask/2))
-	if err != nil {
-		return err
-	}
-	defer it.Stop()
 	read, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer stop(nil)
+	puller, err := newPuller(s.deps.NATS, s.deps.Stream, s.deps.Consumer, pull(s.deps.NATS.MaxPayload()), stop)
+	if err != nil {
+		return err
+	}
+	defer puller.stop()
 	watch.Go(func() {
 		select {
 		case reason := <-s.resync:
@@ -137,12 +131,12 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	rate := s.cfg.Rate.PerSecond()
 	forwarded, begun := s.deps.Forwarded(), time.Now()
 	for n := 1; ; n++ {
-		msg, err := it.Next(jetstream.NextContext(read))
+		msg, err := puller.next(read)
 		if err != nil {
 			if cause := context.Cause(read); cause != nil {
 				return cause
 			}
-			return fmt.Errorf("pull: %w", err)
+			return err
 		}
 		if err := s.takeIn(msg, gen); err != nil {
 			s.log.Warn("message in the backlog stream not understood", "error", err)
@@ -173,16 +167,16 @@ func (s *Shaper) plenty() bool {
 
 // takeIn puts a message into the index, or gives one that is there its new
 // handle.
-func (s *Shaper) takeIn(msg jetstream.Msg, gen uint32) error {
+func (s *Shaper) takeIn(msg *nats.Msg, gen uint32) error {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return err
 	}
 	seq := meta.Sequence.Stream
-	if s.acks.again(seq, msg.Reply()) {
+	if s.acks.again(seq, msg.Reply) {
 		return nil
 	}
-	tail, ok := strings.CutPrefix(msg.Subject(), s.deps.Subjects+".")
+	tail, ok := strings.CutPrefix(msg.Subject, s.deps.Subjects+".")
 	if !ok || strings.HasPrefix(tail, "$") {
 		// A canary, which the stream keeps only if it has replicas.
 		_ = msg.Ack()
@@ -194,17 +188,17 @@ func (s *Shaper) takeIn(msg jetstream.Msg, gen uint32) error {
 		message: message{seq: seq, at: meta.Timestamp.UnixNano()},
 		tenant:  tenant,
 	}
-	size := packedSize(topic, msg.Headers(), msg.Data())
+	size := packedSize(topic, msg.Header, msg.Data)
 	s.mu.Lock()
 	room := s.index.room(size)
 	s.mu.Unlock()
 	if in.size = uint32(size); room { // to pack what is let go would be a waste
-		in.body = pack(topic, msg.Headers(), msg.Data())
+		in.body = pack(topic, msg.Header, msg.Data)
 	}
-	in.setCost(costOf(msg.Headers()))
+	in.setCost(costOf(msg.Header))
 	in.setGen(gen)
 	s.mu.Lock()
-	s.renew(&in.message, msg.Reply())
+	s.renew(&in.message, msg.Reply)
 	if m := s.index.find(seq); m != nil {
 		m.consumer = in.consumer
 		m.setGen(gen)

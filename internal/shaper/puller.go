@@ -1,0 +1,113 @@
+package shaper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// The pull requests' own bounds.
+const (
+	pullExpires   = 30 * time.Second
+	pullHeartbeat = 5 * time.Second
+)
+
+// puller hands out a consumer's messages, of which so many are asked for at a time.
+//
+// The client library's iterator does not ask again if the last message it is owed is
+// taken while its request is still being sent: with an empty index beside a full stream,
+// nothing left the gateway for 30 s then. And it drops what its channel has no room for.
+// Here who takes the messages asks for them, and the subscription drops nothing.
+type puller struct {
+	nc        *nats.Conn
+	sub       *nats.Subscription
+	subject   string
+	ask, owed int // how many are asked for, and not handed out yet
+	silence   *time.Timer
+}
+
+var errSilent = errors.New("the broker has been silent for two heartbeats")
+
+// newPuller asks for ask messages of the consumer; silent is called once the broker
+// does not show any more that it knows of that.
+func newPuller(nc *nats.Conn, stream, consumer string, ask int, silent func(error)) (*puller, error) {
+	sub, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return nil, err
+	}
+	p := &puller{
+		nc: nc, sub: sub, subject: "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer, ask: ask,
+		silence: time.AfterFunc(2*pullHeartbeat, func() { silent(errSilent) }),
+	}
+	// What is asked for bounds what can wait here.
+	if err := errors.Join(sub.SetPendingLimits(-1, -1), p.request()); err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *puller) stop() {
+	p.silence.Stop()
+	_ = p.sub.Unsubscribe() // fails only if the connection is gone
+}
+
+// request asks for more once half of it was handed out.
+func (p *puller) request() error {
+	if p.owed > p.ask/2 {
+		return nil
+	}
+	body, err := json.Marshal(struct {
+		Expires   time.Duration `json:"expires"`
+		Batch     int           `json:"batch"`
+		Heartbeat time.Duration `json:"idle_heartbeat"`
+	}{pullExpires, p.ask - p.owed, pullHeartbeat})
+	if err != nil {
+		return err
+	}
+	p.owed = p.ask
+	return p.nc.PublishRequest(p.subject, p.sub.Subject, body)
+}
+
+// next waits for a message. It fails if ctx ends, or if the consumer is gone or moved.
+func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
+	for {
+		if err := p.request(); err != nil {
+			return nil, err
+		}
+		m, err := p.sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.silence.Reset(2 * pullHeartbeat)
+		if m.Reply != "" {
+			p.owed--
+			return m, nil
+		}
+		if err := p.told(m); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// told takes a word from the broker about a request of ours.
+func (p *puller) told(m *nats.Msg) error {
+	switch status := m.Header.Get("Status"); status {
+	case "100": // a heartbeat
+		return nil
+	case "408": // the request is over, and so many of it were not handed out
+		n, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+		if err != nil || n < 0 {
+			return fmt.Errorf("pull: the broker ended a request without the number of messages it leaves open: %q", m.Header)
+		}
+		p.owed = max(0, p.owed-n)
+		return nil
+	default:
+		return fmt.Errorf("pull: %s %s", status, m.Header.Get("Description"))
+	}
+}
