@@ -43,12 +43,23 @@ func (s *Shaper) handBack(j job) {
 	s.mu.Lock()
 	s.running--
 	for _, m := range slices.Backward(j.items) {
-		s.keep(m.message, m.tries, now)
-		s.index.back(m.message)
+		s.stepBack(m, now)
 	}
 	s.tell()
 	s.mu.Unlock()
 	s.poke()
+}
+
+// stepBack puts back in its place what was taken and not tried. It requires that mu is
+// held.
+func (s *Shaper) stepBack(m item, now int64) {
+	s.keep(m.message, m.tries, now)
+	s.index.back(m.message)
+}
+
+// item is m as it leaves. It requires that mu is held.
+func (s *Shaper) item(m *message) item {
+	return item{m, s.index.numbered[m.lane].tenant, s.index.tries[m.seq]}
 }
 
 // keep stores what m has behind it, or that it has nothing, in place of the attempt that

@@ -166,6 +166,28 @@ func unpack(b []byte) (topic string, headers map[string][]string, payload []byte
 	return topic, headers, b
 }
 
+// passed reports whether m's deadline has passed at the instant now. It reads the packed
+// headers in place: most messages have none.
+func (m *message) passed(now int64) bool {
+	b := m.packed()
+	text := func() []byte {
+		n, used := binary.Uvarint(b)
+		s := b[used : used+int(n)]
+		b = b[used+int(n):]
+		return s
+	}
+	text() // the topic
+	n, used := binary.Uvarint(b)
+	b = b[used:]
+	for range n {
+		if k, v := text(), text(); string(k) == deadlineHeader {
+			at, err := time.Parse(time.RFC3339Nano, string(v))
+			return err == nil && time.Unix(0, now).After(at)
+		}
+	}
+	return false
+}
+
 // delivery is the attempt that a message is about to have, after so many that
 // counted. Its id is the tenant's own if the producer gave one, else the stream's; the
 // producer's header comes back as it was sent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,12 +53,14 @@ func TestPullerOutlivesItsRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.stop()
-		go func() {
+		var published sync.WaitGroup
+		published.Go(func() {
 			for range 5 {
 				time.Sleep(17 * time.Minute)
 				r.publish("acme", 12)
 			}
-		}()
+		})
+		defer published.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
 		for n := range 60 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -350,7 +351,8 @@ func (s *Shaper) hold(wait time.Duration) time.Duration {
 }
 
 // start takes the next batch and sends it off at the departure clock's reading; false
-// if there is nothing to take.
+// if there is nothing to take. Messages whose deadline has passed go by themselves, and
+// the clock does not count them: nothing is delivered.
 func (s *Shaper) start() bool {
 	s.mu.Lock()
 	batch := s.index.take(s.deps.Batch, s.loader.write)
@@ -358,27 +360,51 @@ func (s *Shaper) start() bool {
 		s.mu.Unlock()
 		return false
 	}
+	batch, late := s.sort(batch)
 	j := job{items: make([]item, len(batch))}
 	for i, m := range batch {
-		j.items[i] = item{m, s.index.numbered[m.lane].tenant, s.index.tries[m.seq]}
+		j.items[i] = s.item(m)
 	}
 	s.running++
 	s.tell()
 	s.mu.Unlock()
+	j.released = s.deps.Clock()
+	if !late {
+		s.depart(j)
+	}
+	s.jobs <- j // has room: one a worker
+	return true
+}
+
+// sort leaves those of a batch whose deadline has passed, if there are any, and lets the
+// others step back. It requires that mu is held.
+func (s *Shaper) sort(batch []*message) (left []*message, late bool) {
+	now := s.deps.Clock()
+	passed := func(m *message) bool { return m.passed(now) }
+	if !slices.ContainsFunc(batch, passed) {
+		return batch, false
+	}
+	for _, m := range slices.Backward(batch) {
+		if !passed(m) {
+			s.stepBack(s.item(m), now)
+		}
+	}
+	return slices.DeleteFunc(batch, func(m *message) bool { return !passed(m) }), true
+}
+
+// depart moves the clock on for a job that leaves at this instant.
+func (s *Shaper) depart(j job) {
 	s.filling = 0
 	scheduled := s.pace.Next()
-	j.released = s.deps.Clock()
 	// The clock only moves on from the Wait that let us in.
-	s.pace.Depart(j.released, uint64(len(batch)), s.paced)
+	s.pace.Depart(j.released, uint64(len(j.items)), s.paced)
 	// Late is what the clock alone held back; what came or was let go just now is not.
 	late := int64(0)
 	if s.paced {
 		late = j.released - scheduled
 	}
-	s.metrics.released(len(batch), late)
+	s.metrics.released(len(j.items), late)
 	s.state.depart(s.pace.Next())
-	s.jobs <- j // has room: one a worker
-	return true
 }
 
 // ahead is how many of the messages next in turn should have their bodies in
