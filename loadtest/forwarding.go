@@ -107,12 +107,7 @@ func forwardingRound(ctx context.Context, gateFirst bool, loads ...publishLoad) 
 	if err != nil {
 		return nil, nil, err
 	}
-	// As the backlog is, so that only the way there differs.
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "RAW", Subjects: []string{"raw.>"}, Retention: jetstream.WorkQueuePolicy,
-		Discard: jetstream.DiscardNew, MaxMsgs: 100_000_000, AllowDirect: true, Duplicates: 2 * time.Minute,
-	})
-	if err != nil {
+	if _, err := js.CreateStream(ctx, rawStream()); err != nil {
 		return nil, nil, err
 	}
 	for _, l := range loads {
@@ -131,6 +126,14 @@ func forwardingRound(ctx context.Context, gateFirst bool, loads ...publishLoad) 
 		}
 	}
 	return raw, gated, nil
+}
+
+// rawStream is as the backlog is, so that only the way there differs.
+func rawStream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: "RAW", Subjects: []string{"raw.>"}, Retention: jetstream.WorkQueuePolicy,
+		Discard: jetstream.DiscardNew, MaxMsgs: 100_000_000, AllowDirect: true, Duplicates: 2 * time.Minute,
+	}
 }
 
 // run publishes with one connection a producer; a message is 256 bytes.

@@ -8,6 +8,9 @@
 //	go run ./loadtest fairness      tenants by their weights, and a newcomer beside 1, 100 and 100,000 others
 //	go run ./loadtest memory        a million messages of 1 KiB waiting, and their rate
 //	go run ./loadtest adaptive      the adaptive rate against consumers of known capacity
+//	go run ./loadtest backpressure  producers who obey the hints, beside two that do not read them
+//	go run ./loadtest hog           nine quiet tenants beside one that publishes a hundred times its part
+//	go run ./loadtest refusing      what pressure and refusals cost those who are admitted
 //	go run ./loadtest takeover      from the end of one gateway to the first delivery of the one that stood by
 //	go run ./loadtest idle          memory and processor with nothing to do
 //	go run ./loadtest poison        batches with a bad row each against clean ones, into SQLite and PostgreSQL
@@ -51,6 +54,9 @@ func measurements() []measurement {
 		{"fairness", measureFairness},
 		{"memory", measureMemory},
 		{"adaptive", measureAdaptive},
+		{"backpressure", measureBackpressure},
+		{"hog", measureHog},
+		{"refusing", measureRefusing},
 		{"poison", measurePoison},
 		{"takeover", measureTakeover},
 		{"idle", measureIdle},
