@@ -1,5 +1,6 @@
-# The tests need Go alone. What needs PostgreSQL, Redis or RabbitMQ is skipped where
-# there is none; FLOWGATE_TEST_REQUIRE=postgres,redis,rabbitmq makes absence a failure.
+# The tests need Go alone. What needs PostgreSQL, Redis, RabbitMQ, Node or nats-py is
+# skipped where there is none; FLOWGATE_TEST_REQUIRE=postgres,redis,rabbitmq,node,python
+# makes absence a failure.
 GO ?= go
 RACE ?=
 # Modules of their own, for the sake of the peers that they compare flowgate with.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/flowgate/flowgate/client"
 	"github.com/flowgate/flowgate/cmd/flowgate/app"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/consumers"
@@ -20,8 +20,8 @@ import (
 // suiteTenant is whose messages the suite's are.
 const suiteTenant = "suite"
 
-// TestWatermillSuite runs Watermill's own suite with a gateway between its publisher and
-// its subscriber.
+// TestWatermillSuite runs Watermill's own suite with a gateway between the client's
+// Publisher and the outlet's Subscriber.
 func TestWatermillSuite(t *testing.T) {
 	gate := startGate(t)
 	tests.TestPubSub(t, tests.Features{
@@ -103,12 +103,7 @@ func startGate(t *testing.T) *gate {
 	return g
 }
 
-// producer is a Watermill publisher that is an ordinary JetStream client.
-type producer struct {
-	nc *nats.Conn
-	js jetstream.JetStream
-}
-
+// publisher is flowgate's own client. The suite publishes one id to several topics.
 func (g *gate) publisher(t *testing.T) message.Publisher {
 	t.Helper()
 	nc, err := g.app.Connect()
@@ -120,31 +115,15 @@ func (g *gate) publisher(t *testing.T) message.Publisher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &producer{nc, js}
-}
-
-// Publish implements message.Publisher.
-func (p *producer) Publish(topic string, ms ...*message.Message) error {
-	for _, m := range ms {
-		msg := nats.NewMsg("ingress." + suiteTenant + "." + topic)
-		msg.Data = m.Payload
-		for k, v := range m.Metadata {
-			msg.Header.Set(k, v)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		_, err := p.js.PublishMsg(ctx, msg, jetstream.WithMsgID(topic+"/"+m.UUID))
-		cancel()
-		if err != nil {
-			return err
-		}
+	p, err := client.NewPublisher(js, client.PublisherConfig{
+		Subject: func(topic string) string { return suiteTenant + "." + topic },
+		ID:      func(topic string, m *message.Message) string { return topic + "/" + m.UUID },
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return nil
-}
-
-// Close implements message.Publisher.
-func (p *producer) Close() error {
-	p.nc.Close()
-	return nil
+	t.Cleanup(func() { _ = p.Close() })
+	return p
 }
 
 // share is a part of the gateway's Subscriber that closes by itself: the suite closes

@@ -267,6 +267,7 @@ func (g *gateway) launch(ctx context.Context) error {
 	g.component(&g.outlet, "outlet", outlet, g.shaper.Run)
 	g.component(&g.front, "front door", door, g.door.Run)
 	g.component(&g.back, "watch", back, g.watch)
+	g.component(&g.back, "broadcast", back, g.newBroadcast().Run)
 	g.component(&g.back, "limits", back, g.limits.Run)
 	g.component(&g.back, "live limits", back, g.liveLimits.Run)
 	if r, ok := g.destination.(interface{ Run(context.Context) error }); ok { // it has work of its own

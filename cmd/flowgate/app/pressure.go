@@ -1,0 +1,141 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/flowgate/flowgate/internal/ingress"
+)
+
+// Pressure is what the gateway tells all producers of its backlog, in the shape of
+// Status: a core NATS message on <NAME>.pressure at every change of the level and each
+// second. Fields may come; none changes its meaning under this type.
+type Pressure struct {
+	Type       string      `json:"type"` // io.flowgate.v1.pressure
+	Name       string      `json:"name"`
+	Level      string      `json:"level"` // normal or pressured
+	Paused     bool        `json:"paused"`
+	Depth      DepthStatus `json:"depth"`
+	Watermarks Watermarks  `json:"watermarks"`
+	Rate       RateStatus  `json:"rate"`
+	// DrainSeconds and TimeToHigh are those of Status.
+	DrainSeconds *float64 `json:"drain_seconds"`
+	TimeToHigh   *float64 `json:"time_to_high_seconds"`
+	// Signals are those that hold the level at pressured; empty at normal.
+	Signals []string `json:"signals"`
+	// Hint is what the first try of a message would be told now; absent if it would
+	// be admitted.
+	Hint *PressureHint `json:"hint,omitempty"`
+	// OverPart are tenants that the hint is for, at most 16 of them, and the others
+	// are still admitted; absent: it is for everyone.
+	OverPart []string `json:"over_part,omitzero"`
+	// OverPartMore: there are more of them than are named.
+	OverPartMore bool      `json:"over_part_more,omitempty"`
+	SentAt       time.Time `json:"sent_at"`
+}
+
+// PressureHint is a NAK's.
+type PressureHint struct {
+	RetryAfterMS int64 `json:"retry_after_ms"`
+}
+
+const (
+	pressureType = "io.flowgate.v1.pressure"
+	// pressureEvery is how often it is told, change or none.
+	pressureEvery = time.Second
+	// pressureLook is how often the level is looked at. One that changes more often is
+	// told at this pace.
+	pressureLook = 50 * time.Millisecond
+	// mostOverPart bounds the tenants named in a message.
+	mostOverPart = 16
+)
+
+// broadcast tells producers of the pressure before they are refused.
+type broadcast struct {
+	nc      *nats.Conn
+	subject string
+	// speaks reports whether this process is the one to tell.
+	speaks func() bool
+	// changes counts the changes of the level.
+	changes func() uint64
+	read    func() Pressure
+	log     *slog.Logger
+}
+
+func (g *gateway) newBroadcast() *broadcast {
+	return &broadcast{
+		nc: g.conns[0], subject: g.cfg.Names().Pressure, log: g.log.With("component", "broadcast"),
+		speaks: func() bool { return g.lease.Valid() },
+		changes: func() uint64 {
+			s := g.backlog.Snapshot(g.clock.now())
+			return s.ToNormal + s.ToPressured
+		},
+		read: g.pressure,
+	}
+}
+
+// Run tells until ctx ends.
+func (b *broadcast) Run(ctx context.Context) error {
+	look := time.NewTicker(pressureLook)
+	defer look.Stop()
+	var told time.Time
+	changes, failing := b.changes(), false
+	for {
+		if now, n := time.Now(), b.changes(); n != changes || now.Sub(told) >= pressureEvery {
+			told, changes = now, n
+			err := b.tell()
+			if err != nil && !failing {
+				b.log.Warn("producers cannot be told of the pressure", "subject", b.subject, "error", err)
+			}
+			failing = err != nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+		}
+	}
+}
+
+func (b *broadcast) tell() error {
+	// While NATS is away the client would keep what is published, and send it when it
+	// is old.
+	if !b.speaks() || !b.nc.IsConnected() {
+		return nil
+	}
+	body, err := json.Marshal(b.read())
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	return b.nc.Publish(b.subject, body)
+}
+
+// pressure reads what is told.
+func (g *gateway) pressure() Pressure {
+	st := g.status()
+	p := Pressure{
+		Type: pressureType, Name: st.Name, Level: st.Level, Paused: st.Paused,
+		Depth: st.Depth, Watermarks: st.Watermarks, Rate: st.Rate,
+		DrainSeconds: st.DrainSeconds, TimeToHigh: st.TimeToHigh,
+		Signals: []string{}, SentAt: time.Now().UTC(),
+	}
+	wait, ok, full := g.backlog.Look(g.clock.now())
+	if !ok {
+		p.Signals = append(p.Signals, "depth")
+	}
+	if full || !ok && g.cfg.Mode == ingress.Enforce {
+		p.Hint = &PressureHint{RetryAfterMS: int64((wait + time.Millisecond - 1) / time.Millisecond)}
+	}
+	return p
+}
+
+// overPart bounds the tenants that are named.
+func (p *Pressure) overPart(tenants []string) {
+	p.OverPart = append([]string{}, tenants[:min(len(tenants), mostOverPart)]...)
+	p.OverPartMore = len(tenants) > mostOverPart
+}
