@@ -72,6 +72,9 @@ func commands() []command {
 // usageError is a mistake on the command line.
 type usageError struct{ error }
 
+// errTold is a mistake on the command line of which all was said.
+var errTold = errors.New("wrong usage")
+
 // run does what args say and returns the exit code.
 func (c cli) run(ctx context.Context, args []string) int {
 	words := []string{"serve"}
@@ -91,13 +94,20 @@ func (c cli) run(ctx context.Context, args []string) int {
 	case len(group) > 0 && len(words) == 2 && isHelp(words[1]):
 		c.list(c.stdout, group)
 		return exitOK
-	case len(group) > 0:
-		fmt.Fprintf(c.stderr, "flowgate: %s is followed by one of these:\n", words[0])
-		c.list(c.stderr, group)
-	default:
-		fmt.Fprintf(c.stderr, "flowgate: unknown command %q; `flowgate help` lists the commands\n", words[0])
 	}
+	c.unknown(words, group)
 	return exitUsage
+}
+
+// unknown says of words that are no command which there are; group are those that begin
+// with the first word.
+func (c cli) unknown(words []string, group []command) {
+	if len(group) == 0 {
+		fmt.Fprintf(c.stderr, "flowgate: unknown command %q; `flowgate help` lists the commands\n", words[0])
+		return
+	}
+	fmt.Fprintf(c.stderr, "flowgate: %s is followed by one of these:\n", words[0])
+	c.list(c.stderr, group)
 }
 
 func (c cli) invoke(ctx context.Context, cmd command, args []string) error {
@@ -122,6 +132,9 @@ func (c cli) usage(cmd command) error {
 func (c cli) code(cmd command, err error) int {
 	if err == nil {
 		return exitOK
+	}
+	if errors.Is(err, errTold) {
+		return exitUsage
 	}
 	fmt.Fprintf(c.stderr, "flowgate: %v\n", err)
 	if _, ok := errors.AsType[usageError](err); ok {
@@ -254,9 +267,16 @@ func (c cli) help(_ context.Context, f *flag.FlagSet, args []string) error {
 		if ok && len(rest) == 0 {
 			return c.usage(cmd)
 		}
-		if len(group) > 0 && len(args) == 1 {
+		switch {
+		case len(group) > 0 && len(args) == 1:
 			c.list(c.stdout, group)
 			return nil
+		case isHelp(args[0]):
+		case ok:
+			return usageError{fmt.Errorf("%q is not understood after %s", rest[0], cmd.name)}
+		default:
+			c.unknown(args, group)
+			return errTold
 		}
 	}
 	if err := parse(f, args); err != nil {

@@ -25,9 +25,9 @@ type Config struct {
 	Backoff    time.Duration `env:"BACKOFF" default:"200ms" desc:"wait before the second attempt; doubles, jittered"`
 	BackoffMax time.Duration `env:"BACKOFF_MAX" default:"30s" desc:"longest wait between attempts"`
 	// Batch is the most messages of one delivery, 1 to 1000; a delivery waits up to
-	// BatchWait for them.
+	// BatchWait for them, which needs a Batch above 1.
 	Batch     int           `env:"BATCH" default:"1" desc:"messages of one delivery at most, 1 to 1000; a batch of n takes n of the rate"`
-	BatchWait time.Duration `env:"BATCH_WAIT" default:"0s" desc:"how long a delivery waits for its batch to fill, 0s to 1m"`
+	BatchWait time.Duration `env:"BATCH_WAIT" default:"0s" desc:"how long a delivery waits for its batch to fill, 0s to 1m; needs BATCH above 1"`
 	// Order says what holds among a tenant's messages when one has to be tried again.
 	Order Order `env:"ORDER" default:"none" desc:"none, or tenant: a tenant's messages strictly in order, one delivery at a time, also through retries"`
 	// Retention is how long rows of our own table are kept; zero is for ever.
@@ -107,6 +107,8 @@ func (c Config) Validate() error {
 	}
 	if c.BatchWait < 0 || c.BatchWait > time.Minute {
 		bad("BATCH_WAIT", "%s must be 0s to 1m", c.BatchWait)
+	} else if c.BatchWait > 0 && c.Batch == 1 {
+		bad("BATCH_WAIT", "%s is without effect, since FLOWGATE_CONSUMER_BATCH=1 is full at once; set that above 1, or unset this", c.BatchWait)
 	}
 	if err := checkStatement(c); err != nil {
 		bad("SQL", "%w", err)

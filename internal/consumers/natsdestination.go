@@ -86,6 +86,8 @@ func (n *NATS) Deliver(ctx context.Context, batch []Delivery) []error {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout) // a flush must have one
 	defer cancel()
 	if n.target.Reply {
+		ctx, stop := n.whileConnected(ctx)
+		defer stop()
 		return inTurn(ctx, batch, n.order, n.request)
 	}
 	before := n.look()
@@ -134,6 +136,22 @@ func (n *NATS) since(before moment) error {
 	return nil
 }
 
+// whileConnected is ctx until the connection breaks: a reply to what was sent over it
+// does not come any more.
+func (n *NATS) whileConnected(ctx context.Context) (context.Context, func()) {
+	ctx, broken := context.WithCancelCause(ctx)
+	changed := n.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go func() {
+		if _, ok := <-changed; ok {
+			broken(nats.ErrDisconnected)
+		}
+	}()
+	return ctx, func() {
+		n.nc.RemoveStatusListener(changed) // which closes it
+		broken(nil)
+	}
+}
+
 func (n *NATS) publish(_ context.Context, d Delivery) error {
 	return n.verdict(n.nc.PublishMsg(n.message(d)))
 }
@@ -147,6 +165,8 @@ func (n *NATS) request(ctx context.Context, d Delivery) error {
 	}
 	if refused := n.since(before); refused != nil {
 		err = refused
+	} else if broken := context.Cause(ctx); errors.Is(broken, nats.ErrDisconnected) {
+		err = broken
 	} else if ctx.Err() != nil {
 		// Somebody listens and did not reply: the message's own attempt.
 		return fmt.Errorf("nats: no reply from %s in time: %w", m.Subject, err)

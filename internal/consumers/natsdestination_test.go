@@ -351,6 +351,26 @@ func TestNATSDeadConnections(t *testing.T) {
 	}
 }
 
+// Who waits for a reply when the connection breaks does not wait for the whole time of
+// the attempt, and it is no message's fault.
+func TestNATSBreaksBeforeTheReply(t *testing.T) {
+	s := natsServer(t, nil)
+	heard := make(chan struct{}, 1)
+	replies(t, s, "out.>", func(*nats.Msg) { heard <- struct{}{} })
+	d := toNATS(t, natsConn(t, s.ClientURL()), "nats:out?ack=reply", func(c *Config) { c.Timeout = time.Hour })
+	verdicts := make(chan []error, 1)
+	go func() { verdicts <- d.Deliver(t.Context(), deliveries(2)) }()
+	<-heard
+	s.Shutdown()
+	s.WaitForShutdown()
+	select {
+	case got := <-verdicts:
+		wantKinds(t, got, Overload, Overload)
+	case <-time.After(time.Minute):
+		t.Fatal("it waits on")
+	}
+}
+
 // Deliveries at once over one connection each have what is theirs.
 func TestNATSDeliversAtOnce(t *testing.T) {
 	s := natsServer(t, nil)

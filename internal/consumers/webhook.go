@@ -7,13 +7,17 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -40,6 +44,9 @@ type Webhook struct {
 	transport          *http.Transport
 	// hide takes secrets out of what is shown of answers.
 	hide *strings.Replacer
+	log  *slog.Logger
+	// unsayable tells of headers that are left out, seldom.
+	unsayable rate.Sometimes
 }
 
 // checkWebhookURL checks the form.
@@ -58,6 +65,11 @@ func parseWebhookURL(s string) (*url.URL, error) {
 	case u.Fragment != "" || strings.Contains(s, "#"):
 		return nil, errors.New("has a fragment (#), which is never sent; a # of the path is %23")
 	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("has a port that is none; ports are 1 to 65535")
+		}
+	}
 	return u, nil
 }
 
@@ -67,17 +79,17 @@ func isWebhook(url string) bool {
 }
 
 func openWebhookURL(_ context.Context, cfg Config, deps Deps) (Destination, error) {
-	return OpenWebhook(cfg, deps.Version)
+	return OpenWebhook(cfg, deps.Version, deps.Logger)
 }
 
 // OpenWebhook makes the destination that cfg.URL names, signed with cfg.HTTPSecret;
 // version is part of its User-Agent. It does not connect.
-func OpenWebhook(cfg Config, version string) (*Webhook, error) {
+func OpenWebhook(cfg Config, version string, log *slog.Logger) (*Webhook, error) {
 	u, err := parseWebhookURL(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("FLOWGATE_CONSUMER_URL: %w", err)
 	}
-	w := &Webhook{agent: "flowgate", order: cfg.Order}
+	w := &Webhook{agent: "flowgate", order: cfg.Order, log: log, unsayable: rate.Sometimes{First: 3, Interval: 10 * time.Second}}
 	if version != "" {
 		w.agent += "/" + version
 	}

@@ -5,9 +5,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // webhook is the destination of a URL.
@@ -135,6 +139,10 @@ func TestProducersHeadersOverHTTP(t *testing.T) {
 		"Authorization", "Cookie", "X-Forwarded-For", "Forwarded", "Via", "User-Agent", "Range", "If-None-Match", "Accept-Encoding", "X-HTTP-Method-Override",
 		"Flowgate-Id", "Flowgate-Tenant", "Flowgate-Topic", "Flowgate-Seq", "Flowgate-Attempt", "Flowgate-Admitted-At",
 		"webhook-id", "webhook-timestamp", "webhook-signature", "webhook-other", "Nats-Msg-Id", "Nats-Expected-Stream", "Idempotency-Key", "X-Idempotency-Key",
+		"Svix-Id", "Svix-Timestamp", "Svix-Signature", "True-Client-IP", "CF-Connecting-IP", "CF-Access-Authenticated-User-Email", "X-Client-IP", "X-Real-IP", "X-Cluster-Client-IP",
+		"X-Original-URL", "X-Original-Host", "X-Rewrite-URL", "X-Forwarded", "X-Envoy-External-Address", "Remote-User", "X-Remote-User", "X-Auth-Request-Email",
+		"Client-Cert", "X-SSL-Client-Verify", "X-Goog-Authenticated-User-Email", "X-Amzn-Oidc-Identity", "X-MS-Client-Principal", "X-AppEngine-User-IP",
+		"Date", "Origin", "Referer", "From", "Sec-Fetch-Site", "Proxy", "Max-Forwards", "Accept-Language", "If", "If-Match", "HTTP2-Settings", "Access-Control-Request-Method",
 	} {
 		for _, spelling := range []string{name, strings.ToLower(name), strings.ToUpper(name), strings.ReplaceAll(name, "-", "_")} {
 			m.Headers[spelling] = []string{"forged"}
@@ -145,6 +153,7 @@ func TestProducersHeadersOverHTTP(t *testing.T) {
 	}
 	m.Headers["X-Split"] = []string{"a\r\nX-Forged: forged", "b\x00", "\x7f", "kept\tas it is"}
 	m.Headers["Flowgate-User"] = []string{"u1"}
+	m.Headers["X-User-Id"], m.Headers["Content-Digest"], m.Headers["X-Request-Id"] = []string{"kept"}, []string{"kept"}, []string{"kept"}
 	m.Headers["Content-Encoding"] = []string{"gzip"}
 	deliver(t, w, m, Done)
 	h := r.requests()[0].Header
@@ -159,11 +168,35 @@ func TestProducersHeadersOverHTTP(t *testing.T) {
 		t.Errorf("host %s", r.requests()[0].Host)
 	}
 	for name, want := range map[string]string{
-		"X-Split": "kept\tas it is", "Flowgate-User": "u1", "Content-Encoding": "gzip", "Flowgate-Id": "acme/1", "Flowgate-Seq": "1",
+		"X-Split": "kept\tas it is", "Flowgate-User": "u1", "Content-Encoding": "gzip", "X-User-Id": "kept", "Content-Digest": "kept", "X-Request-Id": "kept", "Flowgate-Id": "acme/1", "Flowgate-Seq": "1",
 	} {
 		if got := h[name]; len(got) != 1 || got[0] != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
+	}
+}
+
+// What HTTP cannot carry is left out, which the log says, seldom.
+func TestAHeaderThatHTTPCannotCarryIsTold(t *testing.T) {
+	r := receive(t, nil)
+	var log bubble.Log
+	cfg := testConfig()
+	cfg.URL = r.URL
+	w, err := OpenWebhook(cfg, "", log.Logger(slog.LevelWarn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Close() }()
+	for i := range 100 {
+		m := aDelivery(i)
+		m.Headers = map[string][]string{"X-Bell": {"a\ab", "fine"}}
+		deliver(t, w, m, Done)
+	}
+	if got := r.requests()[99].Header["X-Bell"]; !slices.Equal(got, []string{"fine"}) {
+		t.Errorf("X-Bell: %q", got)
+	}
+	if n := strings.Count(log.String(), "X-Bell"); n < 1 || n > 20 {
+		t.Errorf("the log tells of 100 headers %d times:\n%s", n, log.String())
 	}
 }
 
@@ -215,13 +248,13 @@ func TestWebhookVerdicts(t *testing.T) {
 }
 
 func TestWebhookURLs(t *testing.T) {
-	for _, url := range []string{"http://h", "https://u:p%40ss@h:8443/a/b?c=d", "http://[::1]:80/", "http://localhost:8080/hook"} {
+	for _, url := range []string{"http://h", "https://u:p%40ss@h:8443/a/b?c=d", "http://[::1]:80/", "http://localhost:8080/hook", "http://h:65535/"} {
 		if err := ValidateURL(url); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
 	for _, url := range []string{
-		"http:", "http://", "https:///path", "http://:80/", "http:hunter2@h", "http://u%3Av:hunter2@h/", "http://h:port/", "http://h:/", "http://u:hunter2@h/%zz", "http://u:hunter2@h/#f", "http://u:hunter2@h/#", "http://u:hunter2@h h/", "http://u:hunter2@h\n/",
+		"http:", "http://", "https:///path", "http://:80/", "http:hunter2@h", "http://u%3Av:hunter2@h/", "http://h:port/", "http://h:/", "http://h:0/", "http://u:hunter2@h:65536/", "https://h:99999/", "http://h:99999999999999999999/", "http://u:hunter2@h/%zz", "http://u:hunter2@h/#f", "http://u:hunter2@h/#", "http://u:hunter2@h h/", "http://u:hunter2@h\n/",
 	} {
 		err := ValidateURL(url)
 		if err == nil {

@@ -309,7 +309,7 @@ func BenchmarkWebhook(b *testing.B) {
 	defer s.Close()
 	for _, secret := range []string{"", aSecret(32, 'k')} {
 		b.Run(fmt.Sprintf("signed=%v", secret != ""), func(b *testing.B) {
-			w, err := OpenWebhook(Config{URL: s.URL, Concurrency: 1, HTTPSecret: secret}, "")
+			w, err := OpenWebhook(Config{URL: s.URL, Concurrency: 1, HTTPSecret: secret}, "", quiet())
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -34,22 +34,34 @@ func visible(s string) string {
 
 // withheld reports whether a producer's header is not sent on over HTTP. These would
 // speak to the connection, to proxies or to the receiver in the gateway's name
-// instead of belonging to the message.
+// instead of belonging to the message. A receiver believes many of them just because
+// of the address that they come from.
 func withheld(plain string) bool {
 	switch plain {
 	case
-		// The connection's and the framing's (RFC 9110 7.6.1, RFC 9112 6).
-		"connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
-		// Who asks, for whom, and on whose word.
-		"authorization", "cookie", "forwarded", "user-agent", "via", "x-real-ip",
-		// What would make it another request.
-		"accept-encoding", "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range",
-		"x-http-method", "x-http-method-override", "x-method-override",
+		// The connection's and the framing's (RFC 9110 7.6.1, RFC 9112 6); Proxy becomes
+		// the variable HTTP_PROXY where CGI is.
+		"alt-used", "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "max-forwards", "proxy", "te", "trailer", "transfer-encoding", "upgrade",
+		// Who asks, from where, for whom, on whose word, and when.
+		"authorization", "client-cert", "client-cert-chain", "client-ip", "cookie", "date", "forwarded", "forwarded-for", "from", "origin", "referer", "remote-addr", "user-agent", "via",
+		"do-connecting-ip", "fastly-client-ip", "fly-client-ip", "true-client-ip",
+		"x-client-cert", "x-client-ip", "x-cluster-client-ip", "x-forwarded", "x-real-ip", "x-user-ip",
+		// What would make it another request, or one to another place.
+		"if", "range", "x-host", "x-http-method", "x-http-method-override", "x-method-override",
 		// The gateway says it itself.
 		"idempotency-key", "x-idempotency-key":
 		return true
 	}
-	for _, family := range []string{"nats-", "proxy-", "webhook-", "x-forwarded-"} {
+	for _, family := range []string{
+		// The broker's, and the signatures of this scheme in both of its spellings.
+		"nats-", "svix-", "webhook-",
+		// Conditions, browsers' words, and what only proxies say.
+		"accept-", "access-control-", "if-", "proxy-", "sec-",
+		"x-forwarded-", "x-original-", "x-rewrite-", "x-proxyuser-",
+		// What proxies and clouds in front of a receiver say of a client whom they know.
+		"cf-", "remote-", "ssl-client-", "x-amzn-oidc-", "x-appengine-", "x-arr-", "x-auth-request-", "x-azure-", "x-envoy-", "x-goog-authenticated-", "x-goog-iap-",
+		"x-ms-client-", "x-remote-", "x-ssl-client-",
+	} {
 		if strings.HasPrefix(plain, family) {
 			return true
 		}
@@ -66,9 +78,13 @@ func (w *Webhook) requestHeader(d Delivery, now time.Time) http.Header {
 			continue
 		}
 		for _, v := range values {
-			if fieldValue(v) {
-				h.Add(name, v)
+			if !fieldValue(v) {
+				w.unsayable.Do(func() {
+					w.log.Warn("a header has a control character, which HTTP cannot carry: delivered without it", "header", name, "id", d.ID, "seq", d.Seq)
+				})
+				continue
 			}
+			h.Add(name, v)
 		}
 	}
 	for _, own := range ownHeaders(d) {

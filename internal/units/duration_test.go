@@ -32,12 +32,22 @@ func TestParseDuration(t *testing.T) {
 func TestParseDurationRefuses(t *testing.T) {
 	for _, in := range []string{
 		"", "10", "1.5", "00", ".", "s", "10 s", " 10s ", "10S", "10sec", "1d", "-1s", "+5s", "-0", "+0", "1h-5m", "1_000s", "1e3s", "NaN", "Inf",
-		"0x10s", "6Os", "80%", "64MiB", "9223372036854775808ns", "-9223372036854775808ns", "2562048h",
+		"0x10s", "6Os", "80%", "64MiB", "-9223372036854775808ns", "9e9h", "99999999h 1s",
 	} {
 		if got, err := ParseDuration(in); err == nil {
 			t.Errorf("%q was accepted as %s", in, got)
 		} else if !strings.Contains(err.Error(), "a number with a unit, like 250ms, 10s, 2m or 1h30m") || !strings.Contains(err.Error(), in) {
 			t.Errorf("%q: the error does not say so, or not what is accepted: %v", in, err)
+		}
+	}
+}
+
+func TestParseDurationRefusesWhatIsTooLong(t *testing.T) {
+	for _, in := range []string{"9223372036854775808ns", "2562048h", "99999999h", "2562047h1h", "99999999999999999999.5h"} {
+		if got, err := ParseDuration(in); err == nil {
+			t.Errorf("%q was accepted as %s", in, got)
+		} else if !strings.Contains(err.Error(), "too long") || !strings.Contains(err.Error(), in) {
+			t.Errorf("%q: the error does not say so: %v", in, err)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (g *gateway) metricsHandler() http.Handler {
 }
 
 // adminHandler is the admin address without its listener.
-func (g *gateway) adminHandler() http.Handler {
+func (g *gateway) adminHandler() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", g.metricsHandler())
 	mux.HandleFunc("GET /livez", g.health(g.live))
@@ -188,6 +188,14 @@ func (g *gateway) ready() []check {
 			}
 			return nil
 		}},
+	}
+	if g.broker.Embedded() {
+		checks = append(checks, check{"disk", func() error {
+			if full := g.full.Load(); full != nil {
+				return *full
+			}
+			return nil
+		}})
 	}
 	if g.web != nil {
 		checks = append(checks, check{"http", g.web.Failed})

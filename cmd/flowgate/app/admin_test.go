@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -108,8 +109,17 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%s of a pressured gateway: %d %s", path, code, body)
 			}
 		}
-		if code, body := get(r, "/readyz?verbose"); code != 200 || strings.Count(body, "[+]") != 5 {
+		if code, body := get(r, "/readyz?verbose"); code != 200 || strings.Count(body, "[+]") != 6 {
 			t.Errorf("readyz: %d\n%s", code, body)
+		}
+		full := errors.New("no room")
+		r.running().full.Store(&full)
+		if code, body := get(r, "/readyz"); code != 503 || !contains(body, "[-] disk: no room") {
+			t.Errorf("readyz with a full disk: %d\n%s", code, body)
+		}
+		time.Sleep(2 * watchEvery)
+		if code, body := get(r, "/readyz"); code != 200 {
+			t.Errorf("readyz with room again: %d\n%s", code, body)
 		}
 		r.cancel()
 		time.Sleep(time.Second)

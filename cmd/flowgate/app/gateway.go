@@ -58,6 +58,7 @@ type gateway struct {
 	draining    atomic.Bool
 	deadLetters atomic.Uint64
 	captured    atomic.Pointer[string] // a stream that captures the ingress
+	full        atomic.Pointer[error]  // the embedded store's disk has no room
 
 	failed     context.Context
 	fail       context.CancelCauseFunc

@@ -76,7 +76,12 @@ func (s *standBy) handler() http.Handler {
 			Replica: ReplicaStatus{ID: s.g.id, Active: s.active()},
 		})
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+	active := s.g.adminHandler()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if _, route := active.Handler(r); route == "" {
+			active.ServeHTTP(w, r) // nor would it be there later
+			return
+		}
 		w.Header().Set("Retry-After", "1")
 		writeProblem(w, http.StatusServiceUnavailable, s.notActive().Error())
 	})

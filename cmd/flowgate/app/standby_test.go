@@ -3,12 +3,14 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +42,14 @@ type waiting struct {
 // standby starts a gateway beside one that is active.
 func standby(t *testing.T, environ ...string) *waiting {
 	t.Helper()
+	w := beside(t, environ...)
+	w.eventually("it stands by", w.stands)
+	return w
+}
+
+// beside starts a gateway that may stand by, and does not wait for it.
+func beside(t *testing.T, environ ...string) *waiting {
+	t.Helper()
 	w := &waiting{admin: free(t), log: &bubble.Log{}}
 	cfg, err := settings.Load(append([]string{
 		"FLOWGATE_DATA_DIR=" + t.TempDir(), "FLOWGATE_ADMIN_LISTEN=" + w.admin, "FLOWGATE_INGRESS_HTTP_LISTEN=off",
@@ -59,8 +69,14 @@ func standby(t *testing.T, environ ...string) *waiting {
 		w.result = a.Run(ctx)
 	}()
 	t.Cleanup(func() { _ = w.stop() })
-	w.eventually("it stands by", func() bool { return strings.Contains(w.log.String(), "standing by") })
 	return w
+}
+
+func (w *waiting) stands() bool { return strings.Contains(w.log.String(), "standing by") }
+
+func (w *waiting) active() bool {
+	code, _ := w.get("/readyz")
+	return code == http.StatusOK
 }
 
 func (w *waiting) eventually(what string, ok func() bool) {
@@ -75,6 +91,9 @@ func (w *waiting) eventually(what string, ok func() bool) {
 func (w *waiting) get(path string) (int, string) {
 	w.t.Helper()
 	r, err := http.Get("http://" + w.admin + path)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return 0, "" // not listening yet
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -123,6 +142,11 @@ func TestStandby(t *testing.T) {
 	if code, body := second.get("/api/v1/limits"); code != 503 || !strings.Contains(body, "standing by") {
 		t.Errorf("limits: %d %s", code, body)
 	}
+	for _, nowhere := range []string{"/", "/nowhere", "/api/v1/limit", "/api/v1/pause"} { // the last: POST
+		if code, body := second.get(nowhere); code != 404 && (nowhere != "/api/v1/pause" || code != 405) {
+			t.Errorf("%s: %d %s", nowhere, code, body)
+		}
+	}
 	code, body := second.get("/api/v1/status")
 	var st Status
 	if err := json.Unmarshal([]byte(body), &st); err != nil || code != 200 {
@@ -161,6 +185,66 @@ func TestStandby(t *testing.T) {
 		return len(all) == 20
 	})
 	second.admitted(js, "acme", 5)
+}
+
+// Of two that start at the same instant on a NATS where nothing is yet, the stream is
+// as the active one's settings say, and after it crashed as the other's.
+func TestTwoStartAtOnce(t *testing.T) {
+	broker := &elsewhere{t: t, dir: t.TempDir(), port: -1}
+	broker.start()
+	defer func() { broker.stop() }()
+	url := fmt.Sprintf("FLOWGATE_NATS_URL=nats://127.0.0.1:%d", broker.port)
+	most := map[*waiting]int64{}
+	for _, n := range []int64{100, 300} {
+		most[beside(t, url, "FLOWGATE_BACKPRESSURE_HIGH=50", fmt.Sprintf("FLOWGATE_BACKPRESSURE_MAX=%d", n), "FLOWGATE_SHAPER_RATE=100/s")] = n
+	}
+	nc, err := nats.Connect(broker.s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, second *waiting
+	for w := range most {
+		w.eventually("one is active and one stands by", func() bool { return w.active() || w.stands() })
+		if w.active() {
+			first = w
+		} else {
+			second = w
+		}
+	}
+	if first == nil || second == nil {
+		t.Fatalf("%d gateways, and not one of each", len(most))
+	}
+	works := func(w *waiting) {
+		t.Helper()
+		<-w.Ready()
+		stream, err := js.Stream(t.Context(), "FLOWGATE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stream.CachedInfo().Config.MaxMsgs; got != most[w] {
+			t.Errorf("the stream takes %d messages; the active gateway's MAX is %d", got, most[w])
+		}
+		w.admitted(js, "acme", 30)
+		w.eventually("all is delivered and the depth says so", func() bool {
+			s, _ := w.Status()
+			return s.Depth.Total == 0
+		})
+		if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+			t.Errorf("at depth 0 the stream holds %+v, %v", info, err)
+		}
+		w.admitted(js, "acme", 10)
+	}
+	works(first)
+	for _, c := range first.App.running().conns { // as a crash looks to NATS: the lease is not given back
+		c.Close()
+	}
+	second.eventually("it takes over", second.active)
+	works(second)
 }
 
 // A NATS that is away does not end one that stands by.

@@ -16,7 +16,7 @@ import (
 )
 
 // watchEvery is how often the gateway looks for what only a look can find: dead
-// letters, and streams that capture the ingress.
+// letters, streams that capture the ingress, and a full disk while nobody publishes.
 const watchEvery = 5 * time.Second
 
 // storeGone is how long the embedded broker may confirm nothing.
@@ -63,6 +63,11 @@ func (g *gateway) lookAround(ctx context.Context) {
 		} else {
 			g.log.Warn("the dead-letter stream was deleted; it was made again, empty")
 		}
+	}
+	if full := g.broker.Room(); full == nil {
+		g.full.Store(nil)
+	} else if g.full.Swap(&full) == nil {
+		g.log.Error("the disk is full", "error", full)
 	}
 	name, err := broker.Capturing(ctx, g.js, g.cfg.Ingress.Prefix)
 	if err != nil {

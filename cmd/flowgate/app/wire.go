@@ -76,8 +76,15 @@ const startTimeout = 30 * time.Second
 // connect opens the connections, takes the lease and sees to the streams. Who is
 // refused, or stands by, changes nothing of what another gateway works with.
 func (g *gateway) connect(ctx context.Context) (err error) {
-	bounded, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
+	t := topology(g.cfg)
+	if err := g.broker.Rights(ctx, t); err != nil {
+		return err
+	}
+	bounded, cancel := g.broker.Permitted(ctx, startTimeout)
+	defer func() {
+		err = broker.Denied(bounded, err)
+		cancel()
+	}()
 	control, err := g.open("control")
 	if err != nil {
 		return err
@@ -88,18 +95,17 @@ func (g *gateway) connect(ctx context.Context) (err error) {
 	if err := g.alone(bounded, control); err != nil {
 		return err
 	}
-	t := topology(g.cfg)
 	state, err := g.js.KeyValue(bounded, t.StateBucket)
 	if err != nil { // the first time there is no bucket yet
 		if state, err = broker.EnsureState(bounded, g.js, t); err != nil {
 			return err
 		}
 	}
+	cancel()
 	if err := g.acquire(ctx, state); err != nil {
 		return err
 	}
-	bounded, cancel = context.WithTimeout(ctx, startTimeout) // standing by may have taken days
-	defer cancel()
+	bounded, cancel = g.broker.Permitted(ctx, startTimeout) // standing by may have taken days
 	if err := g.alone(bounded, control); err != nil {
 		return err
 	}

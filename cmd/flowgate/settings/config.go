@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -64,7 +66,7 @@ type NATS struct {
 
 // DLQ is the dead-letter stream.
 type DLQ struct {
-	MaxBytes units.Size    `env:"MAX_BYTES" default:"256MiB" desc:"size of the dead-letter stream; full, messages stay where they are and are retried slowly"`
+	MaxBytes units.Size    `env:"MAX_BYTES" default:"256MiB" desc:"size of the dead-letter stream, at least 1MiB and 64KiB more than INGRESS_MAX_PAYLOAD; full, messages stay where they are and are retried slowly"`
 	MaxAge   time.Duration `env:"MAX_AGE" default:"0" desc:"dead letters older than this are dropped; 0: never"`
 }
 
@@ -110,6 +112,9 @@ func (s *Sync) UnmarshalText(text []byte) error {
 	*s = Sync{Every: d}
 	return nil
 }
+
+// deadLetterMore is what a dead letter takes in its stream beyond the largest message.
+const deadLetterMore = 64 * units.KiB
 
 var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
@@ -161,8 +166,14 @@ func (c Config) Validate() error {
 			bad("CONSUMER_URL", "the subjects %s.> overlap those of the ingress, %s.>; choose another prefix or FLOWGATE_INGRESS_PREFIX", target.Prefix, c.Ingress.Prefix)
 		}
 	}
+	if c.Shaper.Adaptive && c.Shaper.TargetLatency >= c.Consumer.Timeout && c.Consumer.Timeout > 0 {
+		bad("SHAPER_TARGET_LATENCY", "%s is not below FLOWGATE_CONSUMER_TIMEOUT=%s: each attempt would end before it could be too slow", c.Shaper.TargetLatency, c.Consumer.Timeout)
+	}
+	c.listeners(bad)
 	if c.DLQ.MaxBytes < units.MiB {
 		bad("DLQ_MAX_BYTES", "%s is under 1MiB", c.DLQ.MaxBytes)
+	} else if least := c.Ingress.MaxPayload + deadLetterMore; c.DLQ.MaxBytes < least {
+		bad("DLQ_MAX_BYTES", "%s has no room for one message of FLOWGATE_INGRESS_MAX_PAYLOAD=%s, which would never leave the backlog; set at least %s", c.DLQ.MaxBytes, c.Ingress.MaxPayload, least)
 	}
 	if c.DLQ.MaxAge != 0 && c.DLQ.MaxAge < time.Second {
 		bad("DLQ_MAX_AGE", "%s is under 1s; 0 keeps dead letters for ever", c.DLQ.MaxAge)
@@ -197,6 +208,12 @@ func (n NATS) validate(bad func(name, format string, args ...any)) {
 	if !n.SyncInterval.Always && n.SyncInterval.Every < time.Millisecond {
 		bad("NATS_SYNC_INTERVAL", "%s must be at least 1ms, or always", n.SyncInterval)
 	}
+	for u := range strings.SplitSeq(n.URL, ",") {
+		if !goodPort(u) { // what stands there may be a piece of a password
+			bad("NATS_URL", "has a port that is none; ports are 1 to 65535")
+			break
+		}
+	}
 	if n.URL != "" && n.Config != "" {
 		bad("NATS_CONFIG", "configures the embedded server, but FLOWGATE_NATS_URL names another; set one of them")
 	}
@@ -218,6 +235,21 @@ func (n NATS) validate(bad func(name, format string, args ...any)) {
 	}
 }
 
+// goodPort reports whether one of FLOWGATE_NATS_URL has a port that can be, or none.
+// What does not parse is told where it is connected to.
+func goodPort(s string) bool {
+	s = strings.TrimSpace(s)
+	if !strings.Contains(s, "://") {
+		s = "nats://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Port() == "" {
+		return true
+	}
+	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && n > 0
+}
+
 func (a Admin) validate() error {
 	var errs []error
 	if err := address(a.Listen); err != nil {
@@ -228,6 +260,55 @@ func (a Admin) validate() error {
 		errs = append(errs, errors.New("FLOWGATE_ADMIN_TOKEN: the token must be printable ASCII without spaces"))
 	}
 	return errors.Join(errs...)
+}
+
+// listeners finds two that cannot listen beside each other.
+func (c Config) listeners(bad func(name, format string, args ...any)) {
+	type listener struct{ name, address string }
+	all := []listener{{"INGRESS_HTTP_LISTEN", c.Ingress.HTTPListen}, {"ADMIN_LISTEN", c.Admin.Listen}}
+	if c.NATS.URL == "" && c.NATS.Config == "" {
+		all = append(all, listener{"NATS_LISTEN", c.NATS.Listen})
+	}
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if collide(a.address, b.address) {
+				bad(a.name, "%s is taken by FLOWGATE_%s=%s; choose another port", a.address, b.name, b.address)
+			}
+		}
+	}
+}
+
+// collide reports whether two addresses cannot be listened on at once. Without a host,
+// and with ::, all of a machine's addresses are meant, with 0.0.0.0 those of IPv4. Other
+// names than localhost are not looked up.
+func collide(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	n, err := strconv.Atoi(portA)
+	m, _ := strconv.Atoi(portB)
+	if errA != nil || errB != nil || err != nil || n != m || n == 0 {
+		return false // 0: a free one
+	}
+	hosts := [2]netip.Addr{}
+	for i, host := range []string{hostA, hostB} {
+		switch host {
+		case "":
+			host = "::"
+		case "localhost":
+			host = "127.0.0.1"
+		}
+		hosts[i], _ = netip.ParseAddr(host) // invalid: a name
+	}
+	for i, h := range hosts {
+		other := hosts[1-i]
+		if h == netip.IPv6Unspecified() || h == netip.IPv4Unspecified() && !other.Is6() {
+			return true
+		}
+	}
+	if hosts[0].IsValid() || hosts[1].IsValid() {
+		return hosts[0] == hosts[1]
+	}
+	return hostA == hostB
 }
 
 // address accepts host:port or off.

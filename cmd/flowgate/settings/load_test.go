@@ -58,7 +58,11 @@ var wrong = []struct{ line, says string }{
 	{"FLOWGATE_CONSUMER_HTTP_SECRET=whsec_hunter2", "FLOWGATE_CONSUMER_HTTP_SECRET"}, {"FLOWGATE_CONSUMER_CONCURRENCY=0", "1 to 1024"}, {"FLOWGATE_CONSUMER_TIMEOUT=10", "a number with a unit"},
 	{"FLOWGATE_CONSUMER_MAX_ATTEMPTS=0", "1 to"}, {"FLOWGATE_CONSUMER_BACKOFF=1m", "FLOWGATE_CONSUMER_BACKOFF_MAX"}, {"FLOWGATE_CONSUMER_BACKOFF_MAX=25h", "24h"},
 	{"FLOWGATE_CONSUMER_RETENTION=1m", "under FLOWGATE_INGRESS_DEDUP_WINDOW=2m0s"}, {"FLOWGATE_CONSUMER_RETENTION=1", "off"}, {"FLOWGATE_CONSUMER_SQL=INSERT INTO t VALUES (:no)", "there are :id"},
-	{"FLOWGATE_DLQ_MAX_BYTES=1B", "1MiB"}, {"FLOWGATE_DLQ_MAX_AGE=1ms", "1s"}, {"FLOWGATE_DLQ_MAX_AGE=3600", "a number with a unit"},
+	{"FLOWGATE_CONSUMER_URL=http://h:65536/", "1 to 65535"}, {"FLOWGATE_CONSUMER_BATCH_WAIT=1s", "FLOWGATE_CONSUMER_BATCH=1"},
+	{"FLOWGATE_NATS_URL=nats://h:4222,nats://u:hunter2@h:65536", "1 to 65535"}, {"FLOWGATE_NATS_URL=h:0", "1 to 65535"},
+	{"FLOWGATE_ADMIN_LISTEN=127.0.0.1:8080", "taken by FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:8080"}, {"FLOWGATE_ADMIN_LISTEN=:8080", "taken by FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:8080"},
+	{"FLOWGATE_NATS_LISTEN=localhost:8081", "taken by FLOWGATE_ADMIN_LISTEN=127.0.0.1:8081"}, {"FLOWGATE_NATS_LISTEN=0.0.0.0:8080", "taken by FLOWGATE_INGRESS_HTTP_LISTEN"},
+	{"FLOWGATE_DLQ_MAX_BYTES=1B", "1MiB"}, {"FLOWGATE_DLQ_MAX_BYTES=1MiB", "set at least 1088KiB"}, {"FLOWGATE_DLQ_MAX_AGE=1ms", "1s"}, {"FLOWGATE_DLQ_MAX_AGE=3600", "a number with a unit"},
 	{"FLOWGATE_ADMIN_LISTEN=on", "host:port"}, {"FLOWGATE_INGRESS_HTTP_LISTEN=8080", "host:port"},
 	{"FLOWGATE_MODE=maybe", "enforce, shadow, off"}, {"FLOWGATE_INGRESS_TRUSTED_PROXIES=10.0.0.0/8,lb", "10.0.0.0/8"}, {"FLOWGATE_INGRESS_HTTP_TLS_KEY=k", "go together"}, {"FLOWGATE_METRICS_TENANTS_MAX=10001", "0 to 10000"}, {"FLOWGATE_METRICS_TENANTS_MAX=many", "whole number"},
 }
@@ -150,6 +154,12 @@ func TestLoadAcceptsWhatBelongsTogether(t *testing.T) {
 		"marks at their bounds":         {"FLOWGATE_BACKPRESSURE_HIGH=1", "FLOWGATE_BACKPRESSURE_LOW=0", "FLOWGATE_BACKPRESSURE_MAX=100%"},
 		"deliveries beside the ingress": {"FLOWGATE_INGRESS_PREFIX=corp.in", "FLOWGATE_CONSUMER_URL=nats:corp.inner?ack=reply", "FLOWGATE_NAME=corp-in"},
 		"deliveries that are signed":    {"FLOWGATE_CONSUMER_URL=https://u:p@h/x", "FLOWGATE_CONSUMER_HTTP_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+		"ports that are free":           {"FLOWGATE_ADMIN_LISTEN=127.0.0.1:0", "FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.1:0", "FLOWGATE_NATS_LISTEN=127.0.0.1:0"},
+		"a port on several addresses":   {"FLOWGATE_ADMIN_LISTEN=127.0.0.1:80", "FLOWGATE_INGRESS_HTTP_LISTEN=127.0.0.2:80", "FLOWGATE_NATS_LISTEN=[::1]:80"},
+		"a port of one's own NATS":      {"FLOWGATE_NATS_URL=nats://a:65535", "FLOWGATE_ADMIN_LISTEN=127.0.0.1:4222"},
+		"a target of no matter":         {"FLOWGATE_SHAPER_TARGET_LATENCY=10s"},
+		"few small dead letters":        {"FLOWGATE_DLQ_MAX_BYTES=1MiB", "FLOWGATE_INGRESS_MAX_PAYLOAD=960KiB"},
+		"a batch that waits":            {"FLOWGATE_CONSUMER_BATCH=2", "FLOWGATE_CONSUMER_BATCH_WAIT=1s"},
 		"a prefix of several tokens":    {"FLOWGATE_INGRESS_PREFIX=corp.flowgate.in", "FLOWGATE_NAME=flow"},
 	} {
 		if _, err := Load(environ); err != nil {
@@ -160,6 +170,9 @@ func TestLoadAcceptsWhatBelongsTogether(t *testing.T) {
 		"a certificate without a key":  {"FLOWGATE_NATS_URL=tls://a", "FLOWGATE_NATS_TLS_CERT=c"},
 		"a password without a user":    {"FLOWGATE_NATS_URL=nats://a", "FLOWGATE_NATS_PASSWORD=p"},
 		"deliveries above the ingress": {"FLOWGATE_INGRESS_PREFIX=corp.in", "FLOWGATE_CONSUMER_URL=nats:corp"},
+		"one address for two":          {"FLOWGATE_NATS_URL=nats://a", "FLOWGATE_ADMIN_LISTEN=[::1]:9000", "FLOWGATE_INGRESS_HTTP_LISTEN=:9000"},
+		"one name for two":             {"FLOWGATE_ADMIN_LISTEN=gate:9000", "FLOWGATE_INGRESS_HTTP_LISTEN=gate:9000"},
+		"a target never reached":       {"FLOWGATE_SHAPER_ADAPTIVE=on", "FLOWGATE_SHAPER_TARGET_LATENCY=10s"},
 		"two brokers":                  {"FLOWGATE_NATS_URL=nats://a", "FLOWGATE_NATS_CONFIG=n.conf"},
 	} {
 		faults(t, environ...)

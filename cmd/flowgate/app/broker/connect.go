@@ -82,6 +82,7 @@ func (b *Broker) reports(name string) []nats.Option {
 			if errors.Is(err, nats.ErrBadHeaderMsg) {
 				return // a producer's mistake, counted where the message arrives
 			}
+			b.heard(err)
 			failed.Do(func() {
 				if sub != nil {
 					log.Warn("NATS error", "subject", sub.Subject, "error", err)

@@ -32,6 +32,20 @@ func (b *Broker) Disk(t Topology) error {
 		need, b.cfg.DataDir, free, held, t.MaxBytes, t.DLQMaxBytes)
 }
 
+// Room returns an error if the disk below the embedded store has not even room for
+// one of the largest messages; nil too if the server is not embedded, or if the system
+// does not tell.
+func (b *Broker) Room() error {
+	if b.server == nil {
+		return nil
+	}
+	least := int64(b.cfg.MaxPayload) + headroom
+	if free, err := freeBytes(b.cfg.DataDir); err == nil && free < least {
+		return fmt.Errorf("the disk of %s (FLOWGATE_DATA_DIR) has %d bytes free, fewer than the %d of one message: make room", b.cfg.DataDir, free, least)
+	}
+	return nil
+}
+
 // Writable writes a mebibyte to the data directory and removes it again; the error
 // says why it cannot. nil if the server is not embedded.
 func (b *Broker) Writable() error {

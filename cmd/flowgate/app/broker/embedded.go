@@ -36,6 +36,8 @@ type Broker struct {
 
 	mu     sync.Mutex
 	opened []*nats.Conn // guarded by mu
+	// deny ends what Permitted gave; nil: nothing. Guarded by mu.
+	deny context.CancelCauseFunc
 
 	stop    sync.Once
 	stopped chan struct{} // closed when everything is down
@@ -86,6 +88,9 @@ func (b *Broker) embed(ctx context.Context) error {
 		return fmt.Errorf("embedded NATS server: %w", err)
 	}
 	b.server, b.logs = s, newServerLog(b.log, b.password != "")
+	if b.cfg.Replies > 0 {
+		b.logs.late = `Publish Violation - Subject "` + b.inbox + "."
+	}
 	s.SetLoggerV2(b.logs, false, false, false)
 	s.Start()
 	if err := b.await(ctx); err != nil {

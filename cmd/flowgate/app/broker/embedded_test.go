@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -165,4 +166,14 @@ func TestEmbeddedInABubble(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A disk without room for a message is told before one comes.
+func TestDiskFull(t *testing.T) {
+	b := start(t, testConfig(t.TempDir()))
+	if err := b.Room(); err != nil {
+		t.Errorf("with room: %v", err)
+	}
+	b.cfg.MaxPayload = math.MaxInt - headroom
+	wantError(t, b.Room(), "FLOWGATE_DATA_DIR", "bytes free", "make room")
 }

@@ -53,7 +53,7 @@ func (b *Broker) CheckOnline(ctx context.Context, t Topology) []Finding {
 	if b.server != nil {
 		c.add(Finding{Name: "disk", Detail: fmt.Sprintf("up to %d bytes of streams", t.Bytes()), Err: b.Disk(t)})
 	}
-	if !c.rights(ctx) {
+	if !c.rights(ctx, b) {
 		// The server does not answer what is not allowed: each request would take its
 		// time and tell no more.
 		c.add(Finding{Name: "JetStream", Skipped: true, Detail: "not looked at before the missing rights are there"})

@@ -25,8 +25,11 @@ type serverLog struct {
 	// plaintext drops the warning of passwords that are not hashed: without a
 	// configuration file they are random ones, made at the start.
 	plaintext bool
-	complain  *rate.Limiter
-	left      atomic.Int64
+	// late begins what the server says of a reply to a delivery that came too late, or
+	// after another: no fault, and nothing comes of it. Empty: nobody replies.
+	late     string
+	complain *rate.Limiter
+	left     atomic.Int64
 	// fatal has the first line with which the server would have ended the process,
 	// until started is set.
 	fatal   chan string
@@ -63,7 +66,15 @@ func (l *serverLog) Warnf(format string, v ...any) {
 }
 
 // Errorf implements server.Logger.
-func (l *serverLog) Errorf(format string, v ...any) { l.bounded(slog.LevelError, format, v) }
+func (l *serverLog) Errorf(format string, v ...any) {
+	if l.late != "" {
+		if text := fmt.Sprintf(format, v...); strings.Contains(text, l.late) {
+			l.log.Debug(text)
+			return
+		}
+	}
+	l.bounded(slog.LevelError, format, v)
+}
 
 // Fatalf takes what would have ended a process of the server's own: Start returns
 // it as an error, and afterwards it is logged.
