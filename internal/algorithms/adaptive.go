@@ -45,9 +45,11 @@ import (
 // nothing of the rate. So further failures change nothing; holding deliveries back
 // is a circuit breaker's affair.
 //
-// The rate goes up only while it is what holds deliveries back, so without a ceiling
-// too it stays near what is delivered. One that was not used for 10 s, or four
-// departures, is no evidence of what the consumer can do now.
+// The rate goes up only while it is what holds deliveries back: a departure waited for it
+// alone, and nine in ten that it allows do leave. So without a ceiling too, and where
+// the bound on what is in flight is what limits, it stays within about 1.3 times what is
+// delivered. One that was not used for 10 s, or four departures, is no evidence of what
+// the consumer can do now.
 //
 // Time is in nanoseconds from any fixed origin. It is not safe for concurrent use
 // and allocates nothing.
@@ -68,6 +70,7 @@ type AdaptiveRate struct {
 	answered       int64 // start of the newest delivery that was answered
 	used           int64 // the last departure that the rate held back
 	checked        int64 // when it was last found not to be used
+	use            use
 	calls, slow    uint64
 	slowest, took  int64   // the slowest call of the present look, and all together
 	lookAt         int64   // when it began
@@ -127,6 +130,7 @@ const (
 	lookCalls    = 8
 	windowLeast  = 4 // departures
 	rateUnused   = int64(10 * time.Second)
+	rateUsed     = 0.9 // part of the departures it allows
 )
 
 // NewAdaptiveRate makes one that begins with slow start. The floor is above 0 and at
@@ -175,16 +179,18 @@ func (a *AdaptiveRate) Rate() Rate {
 // Reason is why it is what it is.
 func (a *AdaptiveRate) Reason() RateReason { return a.reason }
 
-// Depart takes note of a departure. held says that it waited for the rate and for
-// nothing else. It reports whether the rate was lowered for want of use.
-func (a *AdaptiveRate) Depart(now int64, held bool) (lowered bool) {
+// Depart takes note that n left together. held says that at the end they waited for the
+// rate and for nothing else. It reports whether the rate was lowered for want of use.
+func (a *AdaptiveRate) Depart(now int64, n uint64, held bool) (lowered bool) {
 	if !a.began {
 		a.began = true
 		a.changed, a.settled, a.answered = now, math.MinInt64, math.MinInt64
 		a.used, a.checked, a.grown, a.lookAt = now, now, now, now
 		a.answers.begin(now)
 	}
-	if held {
+	// Where the bound on what is in flight is what limits, a departure waits for one of
+	// those to end, and then as often as not for the rate as well, if only for a moment.
+	if part := a.use.depart(now, a.interval(float64(n)), a.look(), held); held && part >= rateUsed {
 		a.used = now
 		return false
 	}
@@ -219,6 +225,10 @@ func (a *AdaptiveRate) Observe(now int64, s Answer) (lowered bool) {
 		return false
 	}
 	a.answers.add(now, s.Done+s.Failed, a.look())
+	a.use.answered = now
+	if s.Done > 0 && a.reason == RateOutage {
+		a.use.spent, a.use.passed = 0, 0 // probes were what was in flight
+	}
 	if s.Done+s.Failed > 0 {
 		a.answered = max(a.answered, s.Started)
 	}
@@ -318,6 +328,30 @@ func (a *AdaptiveRate) reached() {
 	if a.rate >= a.most {
 		a.reason = RateConfigured
 	}
+}
+
+// use is how much of the rate could be used by what may be in flight: the departures of
+// late, as the time they take at the rate, to the time that passed.
+type use struct {
+	departed, answered int64 // the last of each
+	spent, passed      float64
+}
+
+// depart takes note of a departure that takes so long at the rate, and returns the part
+// that was used of late; look is how long that is.
+func (u *use) depart(now, takes, look int64, held bool) float64 {
+	passed := max(0, now-u.departed)
+	switch {
+	case held:
+		passed = takes // what is more is the timer's lateness
+	case passed > takes: // behind the last answer there was nothing to do, or a pause
+		passed = min(max(takes, u.answered-u.departed), passed, look)
+	}
+	u.departed = now
+	keep := math.Exp(-float64(passed) / float64(look))
+	u.spent = u.spent*keep + float64(takes)
+	u.passed = u.passed*keep + float64(passed)
+	return u.spent / max(u.passed, 1)
 }
 
 // answers counts answers over the present look and the one before.

@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -61,6 +62,36 @@ func TestAdaptiveRateSettles(t *testing.T) {
 				t.Errorf("%d departures in %s, at most %.2f at %s", e.Count, time.Duration(e.To-e.From), e.Allowed, test.ceiling)
 			}
 		})
+	}
+}
+
+// TestAdaptiveRateStaysNearWhatIsDelivered has the bound on what is in flight be what
+// limits: the rate does not run away from it, and follows once there is more to be had.
+func TestAdaptiveRateStaysNearWhatIsDelivered(t *testing.T) {
+	for _, ceiling := range []Rate{{1000, time.Second}, UnlimitedRate()} {
+		for _, concurrency := range []int{1, 4, 16} {
+			t.Run(fmt.Sprintf("%s, %d in flight", ceiling, concurrency), func(t *testing.T) {
+				c := &constant{80 * time.Millisecond, seeded()}
+				o := newOutlet(t, ceiling, concurrency, c)
+				most := 0.0
+				o.rates = func(_ int64, perSecond float64) { most = max(most, perSecond) }
+				at := time.Duration(0)
+				for _, c.takes = range []time.Duration{80 * time.Millisecond, 40 * time.Millisecond} {
+					most = 0
+					o.run(at + 20*time.Second)
+					at += 10 * time.Minute
+					o.run(at)
+					got, capacity := o.delivered(at-580*time.Second, at), float64(concurrency)/c.takes.Seconds()
+					t.Logf("%s each: %.1f/s delivered of %.1f/s, the rate up to %.1f/s", c.takes, got, capacity, most)
+					if got < 0.95*capacity {
+						t.Errorf("%s each: %.1f/s of %.1f/s", c.takes, got, capacity)
+					}
+					if most > 1.5*got {
+						t.Errorf("%s each: the rate rose to %.1f/s, and %.1f/s were delivered", c.takes, most, got)
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -168,7 +199,7 @@ func atFull(t testing.TB, a *AdaptiveRate) int64 {
 	t.Helper()
 	now := int64(time.Hour)
 	for a.Reason() != RateConfigured {
-		a.Depart(now, true)
+		a.Depart(now, 1, true)
 		a.Observe(now+1e6, Answer{Started: now, Took: 1e6, Done: 1})
 		if now += 5e6; now > int64(time.Hour+time.Minute) {
 			t.Fatalf("at %s after a minute without trouble", a.Rate())
@@ -189,7 +220,7 @@ func TestAdaptiveRateSlowStart(t *testing.T) {
 	wantRate(t, a, 10, 10, RateSlowStart)
 	for n := range 25 { // each answer is one a second more
 		now := int64(n) * 1e8
-		a.Depart(now, true)
+		a.Depart(now, 1, true)
 		a.Observe(now+1e6, Answer{Started: now, Took: 1e6, Done: 1})
 		wantRate(t, a, float64(11+n), float64(11+n), RateSlowStart)
 	}
@@ -197,11 +228,11 @@ func TestAdaptiveRateSlowStart(t *testing.T) {
 	wantRate(t, a, 200, 200, RateConfigured)
 
 	// After idling it begins low again.
-	if now += int64(9 * time.Second); a.Depart(now, false) {
+	if now += int64(9 * time.Second); a.Depart(now, 1, false) {
 		t.Error("lowered after 9 s without use")
 	}
 	now += int64(11 * time.Second)
-	if !a.Depart(now, false) {
+	if !a.Depart(now, 1, false) {
 		t.Error("not lowered after 20 s without use")
 	}
 	wantRate(t, a, 10, 10, RateUnused)
@@ -224,14 +255,14 @@ func TestAdaptiveRateIsNotWoundUp(t *testing.T) {
 	a := adaptiveUnderTest(t)
 	for n := range 1000 { // one a second, never held back
 		now := int64(n) * 1e9
-		a.Depart(now, false)
+		a.Depart(now, 1, false)
 		a.Observe(now+1e6, Answer{Started: now, Took: 1e6, Done: 1})
 	}
 	wantRate(t, a, 10, 10, RateUnused)
 	now := atFull(t, a)
 	for range 20 {
 		now += int64(time.Second)
-		a.Depart(now, false)
+		a.Depart(now, 1, false)
 		a.Observe(now+1e6, Answer{Started: now, Took: 1e6, Done: 1})
 	}
 	wantRate(t, a, 10, 10, RateUnused)
@@ -256,7 +287,7 @@ func TestAdaptiveRateLowersOnceAWindow(t *testing.T) {
 			t.Fatalf("delivery %d from before lowered it again", n)
 		}
 	}
-	a.Depart(at+2e8, true)
+	a.Depart(at+2e8, 1, true)
 	if overloaded(at+2e8, at+201e6) {
 		t.Error("one that started within 250 ms of the decrease lowered it again")
 	}
@@ -319,7 +350,7 @@ func TestAdaptiveRateWhatIsNoTrouble(t *testing.T) {
 			lowered := false
 			for n := range 200 {
 				now += 5e6
-				a.Depart(now, true)
+				a.Depart(now, 1, true)
 				s := test.answer(n)
 				s.Started = now
 				lowered = a.Observe(now+s.Took, s) || lowered
@@ -359,7 +390,7 @@ func TestAdaptiveRateProperties(t *testing.T) {
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			now += rapid.OneOf(rapid.Int64Range(0, 1e6), rapid.Int64Range(0, 1e9), rapid.Int64Range(-1e9, 1e12)).Draw(t, "on")
 			if rapid.Bool().Draw(t, "departs") {
-				a.Depart(now, rapid.Bool().Draw(t, "held"))
+				a.Depart(now, 1, rapid.Bool().Draw(t, "held"))
 				continue
 			}
 			took := rapid.OneOf(rapid.Int64Range(0, 2*int64(target)), rapid.Int64Range(0, int64(time.Hour))).Draw(t, "took")
@@ -408,7 +439,7 @@ func TestAdaptiveRateAllocatesNothing(t *testing.T) {
 }
 
 func step(a *AdaptiveRate, now int64) int64 {
-	a.Depart(now, true)
+	a.Depart(now, 1, true)
 	a.Observe(now+1e6, Answer{Started: now, Took: 1e6, Done: 1})
 	_ = a.Rate()
 	return now + 5e6

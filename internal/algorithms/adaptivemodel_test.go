@@ -179,7 +179,7 @@ func (o *outlet) run(until time.Duration) {
 }
 
 func (o *outlet) depart() {
-	o.rate.Depart(o.now, o.waited)
+	o.rate.Depart(o.now, 1, o.waited)
 	o.clock.Depart(o.now, 1)
 	o.departures = append(o.departures, Departure{At: o.now, N: 1})
 	took, refused := o.consumer.deliver(o.now)

@@ -133,6 +133,13 @@ func (b *Breaker) Record(now time.Time, epoch uint64, failed bool, asked time.Du
 	b.epoch++
 }
 
+// Down reports whether it opened by failures, and the destination has not answered since.
+func (b *Breaker) Down() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.openings > 0
+}
+
 // State is the state at the instant of the last event.
 func (b *Breaker) State() BreakerState {
 	b.mu.Lock()

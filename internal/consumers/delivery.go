@@ -17,6 +17,8 @@ type Delivery struct {
 	Seq uint64
 	// Attempt counts the attempts at this message that count against it, from 1.
 	Attempt int
+	// Refusals are those that it had, as the outcome before said.
+	Refusals Refusals
 	// Headers are the producer's own, as sent; nil if there were none.
 	Headers map[string][]string
 	Payload []byte

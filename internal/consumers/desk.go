@@ -45,6 +45,11 @@ type Outcome struct {
 	Wait time.Duration
 	// TimedOut says that the attempt ran into its timeout.
 	TimedOut bool
+	// Refusals goes with the message's next attempt, if Kind is Overload.
+	Refusals Refusals
+	// Yield says that deliveries are held back, and that another message should be the
+	// next to find out whether the destination is back: it may be this one that it refuses.
+	Yield bool
 	// Err is why it was not delivered; nil if it was.
 	Err error
 }
@@ -72,6 +77,7 @@ type Desk struct {
 	destination Destination
 	dead        DeadLetterStore
 	breaker     *Breaker
+	witness     witness
 	backoff     algorithms.Backoff
 	random      func() float64
 	metrics     *deskMetrics
@@ -187,6 +193,7 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) (verdic
 	for i, err := range answers {
 		v := Judge(err)
 		verdicts[i] = v
+		d.witness.saw(batch[i], v.Kind)
 		switch v.Kind {
 		case Overload:
 			overloads, asked = overloads+1, max(asked, v.Wait)
@@ -263,14 +270,7 @@ func (d *Desk) outcome(ctx context.Context, m Delivery, v Verdict) Outcome {
 	case Hold:
 		return Outcome{Action: Later, Err: v.Err}
 	case Overload:
-		d.metrics.ended(m, "retried")
-		o := Outcome{Action: Later, Delay: v.Wait, Err: v.Err}
-		if d.breaker.State() == BreakerClosed && ctx.Err() == nil {
-			// Nothing holds the rest, so let them go first. Else this one may be the next
-			// probe.
-			o.Delay = max(o.Delay, d.backoff.Delay(1, d.random()))
-		}
-		return o
+		return d.refused(ctx, m, v)
 	}
 	if ctx.Err() != nil {
 		// Interrupted by our own stop: no fault of the message.

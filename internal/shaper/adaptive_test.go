@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -178,6 +179,33 @@ func TestAdaptiveSettles(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAdaptiveStaysNearWhatIsDelivered: what FLOWGATE_CONSUMER_CONCURRENCY holds back is
+// no reason for a higher rate.
+func TestAdaptiveStaysNearWhatIsDelivered(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 4000)
+		var mu sync.Mutex
+		random := rand.New(rand.NewPCG(1, 2))
+		m := &modelled{judge: func(time.Time, consumers.Delivery) error {
+			mu.Lock()
+			takes := time.Duration((0.8 + 0.4*random.Float64()) * float64(80*time.Millisecond))
+			mu.Unlock()
+			time.Sleep(takes)
+			return nil
+		}}
+		s, _ := r.runAdaptive(m, 4, nil, prometheus.NewRegistry())
+		time.Sleep(time.Minute)
+		got := m.between(time.Now().Add(-45*time.Second), time.Now())
+		if got < 45 || got > 52.5 {
+			t.Errorf("%.1f/s of 50/s", got)
+		}
+		if now := s.Rate(); now.Effective > 1.5*got || now.Reason != algorithms.RateUnused {
+			t.Errorf("%.1f/s are delivered, and the rate is %+v", got, now)
+		}
+	})
 }
 
 // TestAdaptiveObeysRetryAfter: nothing starts before the pause is over, and then it is

@@ -27,6 +27,7 @@ func (s *Shaper) deliver(ctx context.Context) {
 		deliveries := make([]consumers.Delivery, len(j.items))
 		for i, m := range j.items {
 			deliveries[i] = m.delivery(s.deps.Origin, m.tenant, int(m.tries.counted), j.released)
+			deliveries[i].Refusals = m.tries.refusals
 		}
 		if !s.deps.Lease.Valid() { // right before the call: it ends by itself
 			s.handBack(j)
@@ -65,13 +66,17 @@ func (s *Shaper) item(m *message) item {
 // keep stores what m has behind it, or that it has nothing, in place of the attempt that
 // was written down. It requires that mu is held.
 func (s *Shaper) keep(m *message, t tries, due int64) {
-	switch {
-	case t.counted > 0:
-		m.set(careful, true) // its next attempt is written down too
-		s.index.tries[m.seq] = tries{t.counted, true}
-		s.state.save(m.seq, attempts{Attempts: int(t.counted), Due: due})
-	case t.kept:
+	was := t.kept
+	if t.kept = t.counted > 0; t == (tries{}) {
 		delete(s.index.tries, m.seq)
+	} else {
+		s.index.tries[m.seq] = t
+	}
+	switch {
+	case t.kept:
+		m.set(careful, true) // its next attempt is written down too
+		s.state.save(m.seq, attempts{Attempts: int(t.counted), Due: due})
+	case was:
 		s.state.forget(m.seq)
 	}
 }
@@ -114,6 +119,10 @@ func (s *Shaper) finish(j job, outcomes []consumers.Outcome) {
 		if o.Counted {
 			t.counted++
 		}
+		if o.Kind == consumers.Overload {
+			t.refusals = o.Refusals
+		}
+		t.yields = o.Yield
 		s.keep(m.message, t, due)
 		s.index.later(m.message, due)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/consumers"
 )
 
 // index holds every message of the backlog that the feed has seen and that is not
@@ -28,7 +29,7 @@ type index struct {
 	// and hold nobody up.
 	out     []*lane
 	delays  dueHeap
-	tries   map[uint64]tries // of messages that have any, or something kept
+	tries   map[uint64]tries // of messages that have something behind them, or kept
 	writing int              // whose next attempt is being written down
 	waiting int
 	flying  int
@@ -47,6 +48,10 @@ type index struct {
 type tries struct {
 	counted int32 // attempts that counted
 	kept    bool  // the state bucket has an entry of it
+	// yields: deliveries were held back after its last attempt, and another message is
+	// to be the next that finds out whether the consumer is back.
+	yields   bool
+	refusals consumers.Refusals
 }
 
 // lane is one tenant's queue, in stream order but for retries.
@@ -107,7 +112,7 @@ func (x *index) add(a *arrival) {
 		m.set(careful, true)
 	}
 	if a.tries > 0 {
-		x.tries[m.seq] = tries{a.tries, true}
+		x.tries[m.seq] = tries{counted: a.tries, kept: true}
 		m.set(careful, true)
 	}
 	x.seqs.add(&x.slab, r)
@@ -332,17 +337,6 @@ func (x *index) depart(l *lane) *message {
 	return m
 }
 
-// later sets m, in flight until now, aside until it is due.
-func (x *index) later(m *message, at int64) {
-	x.flying--
-	m.setState(delayed)
-	if m.loaded() && x.held > x.budget/4*arrivalShare {
-		x.held -= int64(m.size)
-		m.body = nil
-	}
-	heap.Push(&x.delays, due{at, x.seqs.find(&x.slab, m.seq)})
-}
-
 // back undoes take for a message that was not delivered.
 func (x *index) back(m *message) {
 	x.flying--
@@ -350,26 +344,6 @@ func (x *index) back(m *message) {
 	l.away--
 	x.stepIn(l, x.seqs.find(&x.slab, m.seq), m)
 	x.seat(l)
-}
-
-// promote puts the delayed messages that are due back in their queues.
-func (x *index) promote(now int64) {
-	for len(x.delays) > 0 && x.delays[0].at <= now {
-		r := heap.Pop(&x.delays).(due).message
-		m := x.slab.at(r)
-		l := x.numbered[m.lane]
-		l.away--
-		x.stepIn(l, r, m)
-		x.seat(l)
-	}
-}
-
-// nextDue is when the next delayed message is due; ok is false if none is.
-func (x *index) nextDue() (at int64, ok bool) {
-	if len(x.delays) == 0 {
-		return 0, false
-	}
-	return x.delays[0].at, true
 }
 
 // done forgets m, which is in flight.
@@ -443,23 +417,3 @@ func (x *index) oldest() (at int64, ok bool) {
 }
 
 func (x *index) len() int { return x.seqs.used }
-
-// due is a delayed message and when it may be tried again, Unix ns.
-type due struct {
-	at      int64
-	message ref
-}
-
-// dueHeap is the delayed, next due first.
-type dueHeap []due
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
-func (h *dueHeap) Pop() any {
-	old := *h
-	d := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return d
-}

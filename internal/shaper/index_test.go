@@ -20,6 +20,7 @@ type model struct {
 	size    map[uint64]int
 	asked   map[uint64]bool
 	writing map[uint64]bool
+	yields  map[uint64]bool
 }
 
 func (m *model) away(tenant string) int {
@@ -49,6 +50,18 @@ func (m *model) stepIn(seq uint64) {
 	m.queue[m.tenant[seq]] = slices.Insert(q, i, seq)
 }
 
+// yield puts the first of a tenant that need not yield in front, once one came back that
+// does.
+func (m *model) yield(tenant string) {
+	q := m.queue[tenant]
+	i := slices.IndexFunc(q, func(s uint64) bool { return !m.yields[s] })
+	if m.ordered || i < 0 {
+		return
+	}
+	s := q[i]
+	m.queue[tenant] = slices.Insert(slices.Delete(q, i, i+1), 0, s)
+}
+
 func (m *model) land(t *rapid.T) uint64 {
 	if len(m.flying) == 0 {
 		t.Skip("nothing is in flight")
@@ -74,6 +87,7 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 	m := model{
 		ordered: ordered, queue: map[string][]uint64{}, delayed: map[uint64]int64{},
 		tenant: map[uint64]string{}, size: map[uint64]int{}, asked: map[uint64]bool{}, writing: map[uint64]bool{},
+		yields: map[uint64]bool{},
 	}
 	var seq uint64
 	var now int64 = 1
@@ -93,6 +107,7 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 		delete(m.delayed, s)
 		delete(m.asked, s)
 		delete(m.writing, s)
+		delete(m.yields, s)
 	}
 	write := func(msg *message) bool {
 		if rapid.IntRange(0, 9).Draw(t, "full") == 0 {
@@ -191,6 +206,9 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 				due++ // of equals any may be first
 			}
 			m.delayed[s] = due
+			tried := x.tries[s]
+			tried.yields = rapid.Bool().Draw(t, "yields")
+			x.tries[s], m.yields[s] = tried, tried.yields
 			x.later(x.find(s), due)
 		},
 		"time": func(t *rapid.T) {
@@ -211,6 +229,11 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 			for _, s := range due {
 				delete(m.delayed, s)
 				m.stepIn(s)
+			}
+			for _, s := range due {
+				if m.yields[s] {
+					m.yield(m.tenant[s])
+				}
 			}
 			x.promote(now)
 		},

@@ -85,7 +85,7 @@ func (p *pace) follow() {
 func (p *pace) Depart(now int64, n uint64, held bool) bool {
 	if p.adaptive != nil {
 		p.mu.Lock()
-		lowered := p.adaptive.Depart(now, held)
+		lowered := p.adaptive.Depart(now, n, held)
 		p.change(lowered)
 		p.mu.Unlock()
 	}
@@ -104,6 +104,8 @@ func (p *pace) observe(now, started int64, outcomes []consumers.Outcome) {
 		case o.Kind == consumers.Hold, o.Kind == consumers.Done && o.Err != nil: // was not tried
 		case o.Kind == consumers.Done:
 			a.Done++
+		case o.Kind == consumers.Overload && o.Counted: // by the message, not by the rate
+			a.Failed++
 		case o.Kind == consumers.Overload && o.Wait > 0:
 			a.Trouble = algorithms.RateRetryAfter
 		case o.Kind == consumers.Overload:
