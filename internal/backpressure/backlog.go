@@ -1,21 +1,12 @@
 package backpressure
 
 import (
+	"hash/maphash"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/flowgate/flowgate/internal/algorithms"
-)
-
-// The hint's bounds. Below, the answer would come back before the producer has
-// had time to wait; above, a producer would sleep through the recovery.
-const (
-	minHint = 50 * time.Millisecond
-	maxHint = 60 * time.Second
 )
 
 // meterWindow is how far back rates are measured.
@@ -28,9 +19,9 @@ type Deps struct {
 	// Rate is the pace the outlet aims at, per second; the drain rate before
 	// there is a measured one. Infinite if it has none.
 	Rate func() float64
-	// Stalled reports that nothing is being delivered on purpose (the consumer
-	// is down), so that no drain can be promised.
-	Stalled func() bool
+	// Stalled reports that nothing is being delivered on purpose (the consumer is
+	// down, or an operator paused), and until when; 0: nobody knows.
+	Stalled func() (until int64, stalled bool)
 	// Lenient: the watermarks are not enforced. Only what is logged differs.
 	Lenient bool
 	Logger  *slog.Logger
@@ -54,13 +45,23 @@ type Deps struct {
 // outlet has caught up with what lay in the stream at the start, the stream's count
 // takes the place of L − S.
 type Backlog struct {
-	deps  Deps
-	marks Marks
-	log   *slog.Logger
+	deps    Deps
+	rules   Rules
+	log     *slog.Logger
+	seed    maphash.Seed
+	changed chan struct{}
 
-	mu     sync.Mutex // guards all below
-	level  algorithms.Hysteresis
-	counts counts
+	mu      sync.Mutex // guards all below
+	signals [signals]signal
+	raised  uint8 // a bit a signal
+	counts  counts
+	tenants tenants
+	slots   calendar
+	// Of the last Look: the slot it made, and whether it let the message in because its
+	// tenant is below its part.
+	made   ref
+	fairly bool
+	steps  uint32 // of the spread
 
 	forwarded, confirmed uint64   // F, M
 	lastSeq, seen        uint64   // L, S
@@ -71,27 +72,42 @@ type Backlog struct {
 	// since.
 	messages, bytes, bytesNow uint64
 
+	// A generation of the tenants' counts is over once the outlet has seen turnSeq, the
+	// stream's last sequence when a canary confirmed the first turnAt forwarded; 0: none
+	// has yet.
+	turnAt, turnSeq uint64
+
 	admitted, drained *algorithms.Meter
-	busySince         int64  // since when there has been work without a pause; 0: idle
-	drainedBefore     uint64 // all that was drained until then
-	transitions       [2]uint64
-	// A narrow band changes its level many times a second.
-	raised, lowered rate.Sometimes
+	byPart            *algorithms.Meter // admitted in spite of pressure
+	busySince         int64             // since when there has been work without a pause; 0: idle
+	drainedBefore     uint64            // all that was drained until then
+	stalledSince      int64             // since when nothing is delivered; 0: it is
 }
 
 type counts struct{ waiting, inFlight, delayed uint64 }
 
-// New makes a Backlog for the resolved marks.
-func New(marks Marks, deps Deps) *Backlog {
-	return &Backlog{
-		deps: deps, marks: marks,
+// New makes a Backlog.
+func New(rules Rules, deps Deps) *Backlog {
+	b := &Backlog{
+		deps: deps, rules: rules,
 		log:      deps.Logger.With("component", "backpressure"),
-		level:    algorithms.Hysteresis{High: marks.High, Low: marks.Low},
+		seed:     maphash.MakeSeed(),
+		changed:  make(chan struct{}, 1),
+		tenants:  newTenants(rules.High, rules.Low),
 		admitted: algorithms.NewMeter(meterWindow, 10),
 		drained:  algorithms.NewMeter(meterWindow, 10),
-		raised:   rate.Sometimes{First: 10, Interval: 5 * time.Second},
-		lowered:  rate.Sometimes{First: 10, Interval: 5 * time.Second},
+		byPart:   algorithms.NewMeter(meterWindow, 10),
 	}
+	b.setSignals(rules)
+	return b
+}
+
+// SetWeights makes w the weights of all tenants; who is not named has 1. w must not be
+// changed afterwards.
+func (b *Backlog) SetWeights(w map[string]uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tenants.reweigh(w)
 }
 
 // Start sets what lies in the stream before the first event: its last sequence
@@ -109,14 +125,38 @@ const recordBytes = 64
 
 // Enter counts a message of so many bytes, headers included, that the front door
 // decided on at the instant now and forwarded. The outlet may have seen it already; the
-// sums are signed.
-func (b *Backlog) Enter(now int64, bytes int) {
+// sums are signed. The slot it had is used up.
+func (b *Backlog) Enter(now int64, ask Ask, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forwarded++
 	b.bytesNow += uint64(bytes) + recordBytes
 	b.admitted.Add(now, 1)
+	if b.fairly {
+		b.byPart.Add(now, 1)
+	}
+	t := b.tenants.enter(ask.Tenant)
+	if b.slots.live > 0 {
+		b.claim(now, ask, t)
+	}
 	b.update()
+}
+
+// claim takes the slot of a message that was let in.
+func (b *Backlog) claim(now int64, ask Ask, t *tenant) {
+	switch {
+	case b.made != 0: // refused, and let in all the same: the mode is not enforce
+		b.slots.withdraw(b.made)
+		b.tenants.unslot(t)
+		b.made = 0
+	case t.slots > 0:
+		r := b.slots.find(b.key(ask), t.id)
+		if r != 0 && (ask.ID != "" || b.slots.at(r) <= now+int64(early)) {
+			b.slots.remove(r)
+			b.tenants.unslot(t)
+		}
+	}
+	b.slots.pay(now)
 }
 
 // Stored takes the stream's own count of messages and bytes.
@@ -124,20 +164,14 @@ func (b *Backlog) Stored(messages, bytes uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.messages, b.bytes, b.bytesNow = messages, bytes, 0
+	b.update()
 }
 
-// overBytes is how many bytes the stream is over what it may hold, by its last count
-// and what entered since; it requires that mu is held.
-func (b *Backlog) overBytes() uint64 {
-	if b.marks.MaxBytes == 0 {
-		return 0
-	}
-	// An eighth is kept free, for what is under way at a count and for what differs.
-	limit := b.marks.MaxBytes - b.marks.MaxBytes/8
-	if sum := b.bytes + b.bytesNow; sum > limit {
-		return sum - limit
-	}
-	return 0
+// heavy reports whether the stream has no room in bytes, by its last count and what
+// entered since; it requires that mu is held. A sixteenth is kept free, for what is under
+// way at a count and for what differs.
+func (b *Backlog) heavy() bool {
+	return b.rules.MaxBytes > 0 && b.bytes+b.bytesNow > b.rules.MaxBytes-b.rules.MaxBytes/16
 }
 
 // Confirmed takes the front door's canary: of all forwarded messages so many
@@ -149,12 +183,15 @@ func (b *Backlog) Confirmed(forwarded, lastSeq uint64) {
 		// L may be ahead of the canary, by what was replayed after it.
 		b.confirmed, b.lastSeq = forwarded, max(lastSeq, b.lastSeq)
 		b.forgetBeside()
+		if b.turnSeq == 0 && forwarded >= b.turnAt {
+			b.turnSeq = lastSeq
+		}
 	}
 	b.update()
 }
 
-// Seen counts a message that the outlet took in for the first time.
-func (b *Backlog) Seen(seq uint64) {
+// Seen counts a message of a tenant that the outlet took in for the first time.
+func (b *Backlog) Seen(seq uint64, tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if seq <= b.oldLast && b.oldLeft > 0 {
@@ -162,7 +199,16 @@ func (b *Backlog) Seen(seq uint64) {
 	}
 	b.seen = max(b.seen, seq)
 	b.counts.waiting++
+	b.tenants.seen(tenant)
 	b.update()
+}
+
+// Settled takes a message of a tenant off that the outlet has no more; Outlet tells the
+// sums.
+func (b *Backlog) Settled(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tenants.settled(tenant)
 }
 
 // Skipped notes a sequence the outlet has seen that is no message to deliver.
@@ -218,85 +264,38 @@ func (b *Backlog) depth() uint64 {
 	return b.counts.waiting + b.counts.inFlight + b.counts.delayed + b.unseen()
 }
 
-// update brings the level up to date; it requires that mu is held.
+// update brings the signals up to date; it requires that mu is held.
 func (b *Backlog) update() {
-	depth := b.depth()
-	pressured, changed := b.level.Update(depth)
-	if !changed {
-		return
+	unseen := b.unseen()
+	switch {
+	case unseen == 0:
+		b.tenants.none()
+	case b.turnSeq != 0 && b.seen >= b.turnSeq:
+		b.tenants.turn()
+		b.turnAt, b.turnSeq = b.forwarded, 0
 	}
-	if pressured {
-		b.transitions[1]++
-		b.raised.Do(func() {
-			consequence := "producers are refused"
-			if b.deps.Lenient {
-				consequence = "producers would be refused if the mode were enforce"
-			}
-			b.log.Warn("backlog reached its high watermark: "+consequence, "depth", depth, "high", b.marks.High, "low", b.marks.Low, "times", b.transitions[1])
-		})
-	} else {
-		b.transitions[0]++
-		b.lowered.Do(func() {
-			b.log.Info("backlog is back at its low watermark: producers are admitted", "depth", depth, "high", b.marks.High, "low", b.marks.Low, "times", b.transitions[0])
-		})
+	b.read(Depth, b.counts.waiting+b.counts.inFlight+b.counts.delayed+unseen)
+	if b.rules.MaxBytes > 0 {
+		b.read(Bytes, b.bytes+b.bytesNow)
 	}
 }
 
-// Look reports whether the backlog takes a message at the instant now, and if
-// not, after what time a retry will pass: the time until the depth is back at
-// LOW at the measured drain rate, 50 ms to 60 s. full says that the stream itself
-// has no room, in messages or bytes: that holds whether or not the watermarks are
-// enforced.
-func (b *Backlog) Look(now int64) (wait time.Duration, ok, full bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	depth := b.depth()
-	heavy := b.overBytes()
-	full = depth >= b.marks.Max || heavy > 0
-	if !b.level.Pressured() && !full {
-		return 0, true, false
-	}
-	var over uint64
-	if depth > b.marks.Low && (b.level.Pressured() || depth >= b.marks.Max) {
-		over = depth - b.marks.Low
-	}
-	if heavy > 0 && b.messages > 0 {
-		// So many messages of the average size have to go.
-		over = max(over, heavy/max(1, b.bytes/b.messages)+1)
-	}
-	return min(max(b.drainTime(now, over), minHint), maxHint), false, full
-}
-
-// Stay is how long a message admitted at the instant now will wait for its
-// delivery.
-func (b *Backlog) Stay(now int64) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.drainTime(now, b.depth())
-}
-
-// drainTime is how long n messages take to be delivered; it requires that mu is
-// held.
-func (b *Backlog) drainTime(now int64, n uint64) time.Duration {
+// drainTime is how long n messages take to be delivered, in nanoseconds, once they are;
+// it requires that mu is held.
+func (b *Backlog) drainTime(now int64, n uint64) float64 {
 	if n == 0 {
 		return 0
 	}
-	rate := b.drainRate(now)
-	seconds := float64(n) / rate
-	if rate <= 0 || seconds > float64(math.MaxInt64/int64(time.Second)) {
-		return math.MaxInt64
-	}
-	return time.Duration(seconds * float64(time.Second))
+	return float64(n) / b.drainRate(now) * float64(time.Second)
 }
 
-// drainRate is what the outlet delivers a second while it has work. What was
-// measured counts once there has been work for a second; before, the pace that
-// the outlet aims at. It requires that mu is held.
+// drainRate is what the outlet delivers a second while it has work and is not stalled. What was measured counts once there has been work for a second; before,
+// the pace that the outlet aims at. It requires that mu is held.
 func (b *Backlog) drainRate(now int64) float64 {
-	if b.deps.Stalled() {
-		return 0
-	}
 	aim := b.deps.Rate()
+	if _, stalled := b.deps.Stalled(); stalled {
+		return aim
+	}
 	busy := time.Duration(now - b.busySince)
 	if b.busySince == 0 || busy < time.Second {
 		return aim

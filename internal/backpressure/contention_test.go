@@ -12,10 +12,10 @@ import (
 func TestContention(t *testing.T) {
 	const n = 20_000
 	start := time.Now()
-	b := New(Marks{Low: 800, High: 1000, Max: 2000}, Deps{
+	b := New(Rules{Marks: Marks{Low: 800, High: 1000, Max: 2000}}, Deps{
 		Clock:   func() int64 { return int64(time.Since(start)) },
 		Rate:    func() float64 { return 1e6 },
-		Stalled: func() bool { return false },
+		Stalled: func() (int64, bool) { return 0, false },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
 	now := b.deps.Clock
@@ -25,12 +25,12 @@ func TestContention(t *testing.T) {
 	var wg, readers sync.WaitGroup
 	wg.Go(func() {
 		for forwarded.Load() < n {
-			if _, ok, _ := b.Look(now()); ok {
+			if b.Look(now(), Ask{Tenant: "acme"}).OK {
 				forwarded.Add(1)
 				if forwarded.Load()%10 != 0 { // each tenth is a duplicate
 					stored.Add(1)
 				}
-				b.Enter(now(), 100)
+				b.Enter(now(), Ask{Tenant: "acme"}, 100)
 			}
 			// The canary: of what was forwarded, all went through.
 			if f := forwarded.Load(); f%50 == 0 {
@@ -44,10 +44,13 @@ func TestContention(t *testing.T) {
 		for finished < n-n/10 {
 			for last := stored.Load(); seen < last; {
 				seen++
-				b.Seen(seen)
+				b.Seen(seen, "acme")
 			}
 			batch := min(seen-finished, 100)
 			finished += batch
+			for range batch {
+				b.Settled("acme")
+			}
 			b.Outlet(seen-finished, 0, 0, batch)
 		}
 	})
@@ -60,7 +63,7 @@ func TestContention(t *testing.T) {
 				default:
 				}
 				s := b.Snapshot(now())
-				b.Stay(now())
+				b.Stay(now(), "acme")
 				for d := s.Depth(); ; {
 					was := deepest.Load()
 					if d <= was || deepest.CompareAndSwap(was, d) {
@@ -81,11 +84,13 @@ func TestContention(t *testing.T) {
 	}
 }
 
+var again = Ask{Tenant: "acme", ID: "1"}
+
 func newBenchmark() *Backlog {
-	return New(Marks{Low: 1 << 40, High: 1 << 41, Max: 1 << 42}, Deps{
+	return New(Rules{Marks: Marks{Low: 1 << 40, High: 1 << 41, Max: 1 << 42}, Fair: true}, Deps{
 		Clock:   func() int64 { return 1 },
 		Rate:    func() float64 { return 200 },
-		Stalled: func() bool { return false },
+		Stalled: func() (int64, bool) { return 0, false },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
 }
@@ -95,8 +100,8 @@ func BenchmarkAdmit(b *testing.B) {
 	backlog := newBenchmark()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok, _ := backlog.Look(1); ok {
-			backlog.Enter(1, 100)
+		if backlog.Look(1, again).OK {
+			backlog.Enter(1, again, 100)
 		}
 	}
 }
@@ -107,7 +112,7 @@ func BenchmarkRefuse(b *testing.B) {
 	backlog.Outlet(1<<41, 0, 0, 0)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok, _ := backlog.Look(1); ok {
+		if backlog.Look(1, again).OK {
 			b.Fatal("admitted")
 		}
 	}
@@ -115,11 +120,11 @@ func BenchmarkRefuse(b *testing.B) {
 
 func TestNoAllocations(t *testing.T) {
 	backlog := newBenchmark()
-	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1); backlog.Enter(1, 100) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1, again); backlog.Enter(1, again, 100) }); n != 0 {
 		t.Errorf("an admission allocates %v times", n)
 	}
 	backlog.Outlet(1<<41, 0, 0, 0)
-	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1, again) }); n != 0 {
 		t.Errorf("a refusal allocates %v times", n)
 	}
 }

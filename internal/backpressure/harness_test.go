@@ -14,22 +14,31 @@ type hand struct {
 	now     time.Duration
 	pace    float64
 	stalled bool
-	holds   uint64 // messages waiting in the outlet
+	until   time.Duration // the end of the stall, if it is known
+	holds   uint64        // messages waiting in the outlet
 }
 
-func newHand(t testing.TB, marks Marks) *hand {
+func newHand(t testing.TB, marks Marks) *hand { return newHandBy(t, Rules{Marks: marks}) }
+
+func newHandBy(t testing.TB, rules Rules) *hand {
 	h := &hand{t: t, now: time.Hour, pace: 200}
-	h.Backlog = New(marks, Deps{
+	h.Backlog = New(rules, Deps{
 		Clock:   func() int64 { return int64(h.now) },
 		Rate:    func() float64 { return h.pace },
-		Stalled: func() bool { return h.stalled },
+		Stalled: func() (int64, bool) { return int64(h.until), h.stalled },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
 	return h
 }
 
 // Enter counts a message that was admitted now.
-func (h *hand) Enter(bytes int) { h.Backlog.Enter(int64(h.now), bytes) }
+func (h *hand) Enter(bytes int) { h.Backlog.Enter(int64(h.now), acme, bytes) }
+
+// acme has no ids.
+var acme = Ask{Tenant: "acme"}
+
+// Seen counts a message of acme.
+func (h *hand) Seen(seq uint64) { h.Backlog.Seen(seq, acme.Tenant) }
 
 // hold has the outlet hold n messages, of which so many were just finished.
 func (h *hand) hold(n, finished uint64) {
@@ -61,8 +70,8 @@ func (h *hand) wantDepth(n uint64) {
 
 // look asks for admission now.
 func (h *hand) look() (time.Duration, bool) {
-	wait, ok, _ := h.Look(int64(h.now))
-	return wait, ok
+	a := h.Look(int64(h.now), acme)
+	return a.Wait, a.OK
 }
 
 // wantHint checks that a message is refused with a hint within a twentieth of want.

@@ -1,6 +1,9 @@
 package backpressure
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // Each admission is decided on the depth that the one before left: a burst between
 // two looks of anyone else's cannot slip past.
@@ -39,13 +42,14 @@ func TestHysteresis(t *testing.T) {
 		{0, true},
 	} {
 		h.hold(step.depth, 0)
+		h.now += maxHint + grace + time.Second // no slot is left
 		if _, ok := h.look(); ok != step.open {
 			t.Errorf("at %d: admits %v, want %v", step.depth, ok, step.open)
 		}
 	}
 	s := h.Snapshot(int64(h.now))
-	if s.ToPressured != 2 || s.ToNormal != 2 || s.Pressured {
-		t.Errorf("%d times pressured, %d times normal, now %v; want 2, 2, false", s.ToPressured, s.ToNormal, s.Pressured)
+	if s.Signals[Depth].ToPressured != 2 || s.Signals[Depth].ToNormal != 2 || s.Pressured {
+		t.Errorf("%d times pressured, %d times normal, now %v; want 2, 2, false", s.Signals[Depth].ToPressured, s.Signals[Depth].ToNormal, s.Pressured)
 	}
 }
 
@@ -55,8 +59,8 @@ func TestNoFlapping(t *testing.T) {
 	for i := range 10_000 {
 		h.hold(uint64(95+i%11), 0)
 	}
-	if s := h.Snapshot(int64(h.now)); s.ToPressured != 1 || s.ToNormal != 0 {
-		t.Errorf("%d times pressured, %d times normal", s.ToPressured, s.ToNormal)
+	if s := h.Snapshot(int64(h.now)); s.Signals[Depth].ToPressured != 1 || s.Signals[Depth].ToNormal != 0 {
+		t.Errorf("%d times pressured, %d times normal", s.Signals[Depth].ToPressured, s.Signals[Depth].ToNormal)
 	}
 }
 
@@ -153,6 +157,7 @@ func TestStartWithMessages(t *testing.T) {
 	}
 	h.hold(80, 40)
 	h.wantDepth(80)
+	h.now += maxHint // nobody came for the slot
 	if _, ok := h.look(); !ok {
 		t.Error("refuses at LOW")
 	}

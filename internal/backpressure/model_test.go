@@ -204,15 +204,19 @@ func (m *machine) check(t *rapid.T) {
 	if depth > held+most {
 		t.Fatalf("depth %d is above the real %d, by more than %d", depth, held, most)
 	}
-	marks, s := m.h.marks, m.h.Snapshot(int64(m.h.now))
+	marks, s := m.h.rules.Marks, m.h.Snapshot(int64(m.h.now))
 	if depth >= marks.High && !s.Pressured || depth <= marks.Low && s.Pressured {
 		t.Fatalf("pressured is %v at %d of %+v", s.Pressured, depth, marks)
 	}
 	if bound := max(marks.High, m.begun) + m.slack + m.replayed; held > bound {
 		t.Fatalf("holds %d, more than %d", held, bound)
 	}
-	if wait, ok := m.h.look(); ok == s.Pressured || !ok && (wait < minHint || wait > maxHint) {
-		t.Fatalf("pressured is %v, and admits %v with the hint %v", s.Pressured, ok, wait)
+	wait, ok := m.h.look()
+	if ok && depth >= marks.High || !ok && !s.Pressured && s.Slots == 0 {
+		t.Fatalf("pressured is %v with %d slots, and admits %v at %d", s.Pressured, s.Slots, ok, depth)
+	}
+	if !ok && (wait < minHint || wait > maxHint) {
+		t.Fatalf("hint %v", wait)
 	}
 }
 
@@ -270,6 +274,7 @@ func TestDepthModel(t *testing.T) {
 			"done": func(t *rapid.T) {
 				if m.inFlight > 0 {
 					m.inFlight--
+					m.h.Settled(acme.Tenant)
 					m.outlet(1)
 				}
 			},
@@ -304,6 +309,8 @@ func TestDepthModel(t *testing.T) {
 				m.settle()
 				if depth, held := m.h.depth(), m.held(); depth != held {
 					t.Fatalf("at rest the depth is %d, and there are %d messages", depth, held)
+				} else if own := m.h.tenants.messages; own != held {
+					t.Fatalf("at rest the tenants have %d messages, and there are %d", own, held)
 				}
 			},
 			"": m.check,

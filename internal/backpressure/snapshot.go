@@ -8,14 +8,36 @@ type Snapshot struct {
 	// Unseen gives apart.
 	Waiting, InFlight, Delayed, Unseen uint64
 	Marks                              Marks
-	Pressured                          bool
+	// Pressured: a signal is raised, so that producers are refused.
+	Pressured bool
+	// Signals are all of them, by number.
+	Signals [signals]SignalState
 	// Admitted and Drained are messages a second over the last seconds.
 	Admitted, Drained float64
 	// DrainTime is how long the whole backlog takes at the present rate, and
 	// TimeToHigh how long until HIGH at the present growth; negative: never.
 	DrainTime, TimeToHigh time.Duration
-	// ToNormal and ToPressured count changes of the level.
-	ToNormal, ToPressured uint64
+	// Hint is what a message that comes for the first time would be told, 0 if it would
+	// be admitted; a tenant below its part is, whatever it says. Stalled: nothing is
+	// delivered at present, and the hint is a guess.
+	Hint    time.Duration
+	Stalled bool
+	// Slots is how many messages have a slot.
+	Slots int
+	// OverPart are the tenants that hold more than their part, MostOverPart at most, and
+	// TenantsOverPart how many there are.
+	OverPart        []Holder
+	TenantsOverPart int
+}
+
+// MostOverPart bounds the tenants that a Snapshot names.
+const MostOverPart = 20
+
+// Holder is a tenant and what it has: messages in the backlog, slots, and how many
+// messages are its part of HIGH.
+type Holder struct {
+	Tenant                string
+	Messages, Slots, Part uint64
 }
 
 // Depth is the number of messages in the backlog.
@@ -25,29 +47,43 @@ func (s Snapshot) Depth() uint64 { return s.Waiting + s.InFlight + s.Delayed }
 func (b *Backlog) Snapshot(now int64) Snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.expire(now)
 	s := Snapshot{
 		Unseen:    b.unseen(),
 		InFlight:  b.counts.inFlight,
 		Delayed:   b.counts.delayed,
-		Marks:     b.marks,
-		Pressured: b.level.Pressured(),
+		Marks:     b.rules.Marks,
+		Pressured: b.raised != 0,
 		Admitted:  b.admitted.PerSecond(now),
 		Drained:   b.drained.PerSecond(now),
-		ToNormal:  b.transitions[0], ToPressured: b.transitions[1],
+		Slots:     b.slots.live,
 		DrainTime: -1, TimeToHigh: -1,
+		TenantsOverPart: len(b.tenants.over),
+	}
+	for n := range b.signals {
+		s.Signals[n] = b.signals[n].SignalState
 	}
 	s.Waiting = b.counts.waiting + s.Unseen
 	depth := s.Depth()
-	const never = 1<<63 - 1
-	if d := b.drainTime(now, depth); d != never {
-		s.DrainTime = d
+	from, known := b.stall(now)
+	s.Stalled = !known || from > now
+	if d := b.drainTime(now, depth); depth == 0 {
+		s.DrainTime = 0
+	} else if !s.Stalled && d < 1<<62 {
+		s.DrainTime = time.Duration(d)
 	}
 	if growth := s.Admitted - s.Drained; growth > 0 {
-		if depth >= b.marks.High {
+		if depth >= b.rules.High {
 			s.TimeToHigh = 0
-		} else if seconds := float64(b.marks.High-depth) / growth; seconds < 1e9 {
+		} else if seconds := float64(b.rules.High-depth) / growth; seconds < 1e9 {
 			s.TimeToHigh = time.Duration(seconds * float64(time.Second))
 		}
+	}
+	if s.Pressured || b.slots.live > 0 && !b.idle(depth) && !b.vacant(now, depth, nil, "") {
+		s.Hint = b.firstTry(now)
+	}
+	for _, t := range b.tenants.over[:min(len(b.tenants.over), MostOverPart)] {
+		s.OverPart = append(s.OverPart, Holder{t.name, t.messages(), uint64(t.slots), b.tenants.part(t)})
 	}
 	return s
 }

@@ -43,17 +43,41 @@ type Limits interface {
 	Quotas(now int64, id Identity) []Quota
 }
 
-// Backpressure knows how full the backlog is.
+// Ask is a message that asks for room in the backlog.
+type Ask struct {
+	Tenant string
+	// ID is its message id, empty without one: by it a retry is known.
+	ID string
+	// Least is the time after which its limits let it pass, NoRetry if they never do.
+	Least time.Duration
+}
+
+// Room is what the backlog answers.
+type Room struct {
+	OK bool
+	// Wait is the time after which a retry will pass; Stalled: it is a guess, since
+	// nothing is delivered at present.
+	Wait    time.Duration
+	Stalled bool
+	// Full: there is no room at all, which holds in every mode.
+	Full bool
+	// Own: it is the tenant's own messages that are too many.
+	Own bool
+}
+
+// Backpressure knows how full the backlog is. Look and the Enter that follows come from
+// one goroutine.
 type Backpressure interface {
-	// Look reports whether the backlog takes a message now; if not, the time
-	// after which a retry will pass. full: it has no room at all, which holds in
-	// every mode.
-	Look(now int64) (wait time.Duration, ok, full bool)
+	// Look reports whether the backlog takes a message now. Who is refused may be given
+	// a place in time, which a retry finds.
+	Look(now int64, ask Ask) Room
+	// Full is Look where only the lack of all room counts.
+	Full(now int64) (wait time.Duration, full bool)
 	// Stay is how long a message admitted now will wait for its delivery.
-	Stay(now int64) time.Duration
+	Stay(now int64, tenant string) time.Duration
 	// Enter counts a message of so many bytes that was decided on at the instant now and
 	// forwarded.
-	Enter(now int64, bytes int)
+	Enter(now int64, ask Ask, bytes int)
 }
 
 // Door decides on messages: form and identity first, then every limit is
@@ -95,6 +119,7 @@ type verdict struct {
 	refused *Refusal
 	shadow  *Refusal  // what would have refused it in another mode
 	out     *nats.Msg // what to forward
+	ask     Ask
 }
 
 // mute reports whether a reply subject must never be answered: with the
@@ -156,7 +181,8 @@ func (d *Door) decide(in incoming, now int64, wall func() time.Time) verdict {
 		v.refused = r
 		return v
 	}
-	r, final := d.weigh(now, id, w, wall)
+	v.ask = Ask{Tenant: tenant, ID: w.id}
+	r, final := d.weigh(now, id, w, v.ask, wall)
 	switch {
 	case final:
 		v.refused = r
@@ -174,33 +200,46 @@ func (d *Door) decide(in incoming, now int64, wall func() time.Time) verdict {
 
 // weigh asks the limits and the backlog. final: the refusal holds in this mode. A
 // deadline is backpressure's word, too: it would be missed because of the backlog.
-func (d *Door) weigh(now int64, id Identity, w wishes, wall func() time.Time) (r *Refusal, final bool) {
+func (d *Door) weigh(now int64, id Identity, w wishes, ask Ask, wall func() time.Time) (r *Refusal, final bool) {
 	if d.mode == Open {
-		if wait, _, full := d.pressure.Look(now); full {
-			return backlogged(wait), true
+		if wait, full := d.pressure.Full(now); full {
+			return backlogged(Room{Wait: wait, Full: true}), true
 		}
 		return nil, false
 	}
 	excess, within := d.limits.Look(now, id, w.cost)
-	wait, room, full := d.pressure.Look(now)
+	if !within {
+		ask.Least = excess.Wait
+	}
+	room := d.pressure.Look(now, ask)
 	switch {
-	case full && d.mode == Shadow:
-		return backlogged(wait), true
+	case room.Full && d.mode == Shadow:
+		return backlogged(room), true
 	case !within:
 		r = &Refusal{Reason: RateLimited, Text: limitText(excess), Wait: excess.Wait, Scope: excess.Scope, Key: excess.Key, Limit: excess.Limit}
-		if !room && excess.Wait != NoRetry {
-			r.Wait = max(excess.Wait, wait)
+		if !room.OK && excess.Wait != NoRetry {
+			r.Wait = max(excess.Wait, room.Wait)
 		}
-	case !room:
-		r = backlogged(wait)
-	case !w.deadline.IsZero() && wall().Add(d.pressure.Stay(now)).After(w.deadline):
+	case room.Own:
+		r = &Refusal{Reason: TenantBacklogged, Text: "tenant " + ask.Tenant + " has too many messages in the backlog" + stalledText(room), Wait: room.Wait}
+	case !room.OK:
+		r = backlogged(room)
+	case !w.deadline.IsZero() && wall().Add(d.pressure.Stay(now, ask.Tenant)).After(w.deadline):
 		r = &Refusal{Reason: PastDue, Text: "it would wait past its " + deadlineHeader, Wait: NoRetry}
 	}
 	return r, r != nil && d.mode == Enforce
 }
 
-func backlogged(wait time.Duration) *Refusal {
-	return &Refusal{Reason: Backlogged, Text: "the backlog is full", Wait: wait}
+func backlogged(room Room) *Refusal {
+	return &Refusal{Reason: Backlogged, Text: "the backlog is full" + stalledText(room), Wait: room.Wait}
+}
+
+// stalledText says that a hint is a guess.
+func stalledText(room Room) string {
+	if room.Stalled {
+		return ", and nothing is delivered at present"
+	}
+	return ""
 }
 
 func (d *Door) allowed(tenant string) bool {

@@ -81,17 +81,28 @@ func (a *allowance) costs() []int64 {
 type space struct {
 	full, max  atomic.Bool
 	wait, stay atomic.Int64
+	own        atomic.Bool // the tenant's own messages are too many
 	entered    atomic.Int64
+
+	mu    sync.Mutex
+	asked []Ask
 }
 
-func (s *space) Look(int64) (wait time.Duration, ok, full bool) {
-	if s.full.Load() || s.max.Load() {
-		return time.Duration(s.wait.Load()), false, s.max.Load()
+func (s *space) Look(_ int64, ask Ask) Room {
+	s.mu.Lock()
+	s.asked = append(s.asked, ask)
+	s.mu.Unlock()
+	if s.full.Load() || s.max.Load() || s.own.Load() {
+		return Room{Wait: time.Duration(s.wait.Load()), Full: s.max.Load(), Own: s.own.Load()}
 	}
-	return 0, true, false
+	return Room{OK: true}
 }
-func (s *space) Stay(int64) time.Duration { return time.Duration(s.stay.Load()) }
-func (s *space) Enter(int64, int)         { s.entered.Add(1) }
+
+func (s *space) Full(int64) (wait time.Duration, full bool) {
+	return time.Duration(s.wait.Load()), s.max.Load()
+}
+func (s *space) Stay(int64, string) time.Duration { return time.Duration(s.stay.Load()) }
+func (s *space) Enter(int64, Ask, int)            { s.entered.Add(1) }
 
 // rig is a front door with a real JetStream behind it.
 type rig struct {

@@ -30,6 +30,7 @@ const (
 // wishes are what a message's headers ask of the gateway, and whom they name.
 type wishes struct {
 	cost     int64
+	id       string // the message id, made its tenant's own
 	deadline time.Time
 	// apiKey is the key itself; it goes no further than the door.
 	user, apiKey, ip string
@@ -84,6 +85,9 @@ func readHeaders(h nats.Header, tenant, reply string, now time.Time) (wishes, *R
 	}
 	if r := ownID(h, tenant); r != nil {
 		return w, r
+	}
+	if v := h[msgIDHeader]; len(v) > 0 {
+		w.id = v[0]
 	}
 	if v, ok, r := single(h, userHeader); r != nil {
 		return w, r

@@ -15,14 +15,15 @@ type Reason string
 
 // The reasons a producer can see.
 const (
-	RateLimited Reason = "rate_limited"
-	Backlogged  Reason = "backlog"
-	PastDue     Reason = "deadline"
-	Draining    Reason = "draining"
-	Overloaded  Reason = "overloaded"
-	Invalid     Reason = "invalid"
-	Forbidden   Reason = "forbidden"
-	TooLarge    Reason = "too_large"
+	RateLimited      Reason = "rate_limited"
+	TenantBacklogged Reason = "tenant_backlog"
+	Backlogged       Reason = "backlog"
+	PastDue          Reason = "deadline"
+	Draining         Reason = "draining"
+	Overloaded       Reason = "overloaded"
+	Invalid          Reason = "invalid"
+	Forbidden        Reason = "forbidden"
+	TooLarge         Reason = "too_large"
 )
 
 // code and errCode are the two numbers of a NAK. errCode stays below 65536:
@@ -31,6 +32,8 @@ func (r Reason) code() (code, errCode int) {
 	switch r {
 	case RateLimited:
 		return 429, 60429
+	case TenantBacklogged:
+		return 429, 60430
 	case Backlogged:
 		return 503, 60503
 	case PastDue:

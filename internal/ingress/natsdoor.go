@@ -304,7 +304,7 @@ func (n *NATS) handle(in incoming) {
 		}
 		err := n.forward.forward(v.out, in.at)
 		if !errors.Is(err, errUnconfirmed) {
-			n.deps.Backpressure.Enter(now, v.out.Size())
+			n.deps.Backpressure.Enter(now, v.ask, v.out.Size())
 		}
 		if err != nil {
 			n.log.Debug("forwarding failed", "error", err)

@@ -11,6 +11,8 @@ func (r Reason) title() string {
 	switch r {
 	case RateLimited:
 		return "A limit is exhausted"
+	case TenantBacklogged:
+		return "The tenant has too many messages in the backlog"
 	case Backlogged:
 		return "The backlog is full"
 	case PastDue:

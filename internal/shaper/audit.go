@@ -241,6 +241,23 @@ func (s *Shaper) Oldest() (at time.Time, ok bool) {
 	return time.Unix(0, ns), ok
 }
 
+// OldestWaiting is Oldest without what waits for a retry or is in flight. It costs a look
+// at each tenant's first message.
+func (s *Shaper) OldestWaiting() (at time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ns int64
+	for _, l := range s.index.lanes {
+		if l.head == 0 {
+			continue
+		}
+		if first := s.index.slab.at(l.head).at; !ok || first < ns {
+			ns, ok = first, true
+		}
+	}
+	return time.Unix(0, ns), ok
+}
+
 // Tenants is how many messages of the index each tenant has, in any state.
 func (s *Shaper) Tenants() map[string]int {
 	s.mu.Lock()

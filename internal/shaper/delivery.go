@@ -137,6 +137,7 @@ func (s *Shaper) finish(j job, outcomes []consumers.Outcome) {
 // dropped forgets what is kept of a message that is no longer in the stream. It
 // requires that mu is held.
 func (s *Shaper) dropped(m *message) {
+	s.deps.Backlog.Settled(s.index.numbered[m.lane].tenant)
 	delete(s.odd, m.seq)
 	if s.index.tries[m.seq].kept {
 		s.state.forget(m.seq)

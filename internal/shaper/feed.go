@@ -214,7 +214,7 @@ func (s *Shaper) takeIn(msg *nats.Msg, gen uint32) error {
 	s.index.add(&in)
 	s.maxSeen = max(s.maxSeen, seq)
 	first := s.index.waiting == 1 || in.due != 0 || s.deps.Batch > 1
-	s.deps.Backlog.Seen(seq)
+	s.deps.Backlog.Seen(seq, tenant)
 	s.mu.Unlock()
 	if first {
 		s.poke()

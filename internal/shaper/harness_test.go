@@ -277,12 +277,25 @@ type backlog struct {
 	mu                                  sync.Mutex
 	seen, skipped                       []uint64
 	waiting, inFlight, delayed, drained uint64
+	tenants                             map[string]int
 }
 
-func (b *backlog) Seen(seq uint64) {
+func (b *backlog) Seen(seq uint64, tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.seen = append(b.seen, seq)
+	if b.tenants == nil {
+		b.tenants = map[string]int{}
+	}
+	b.tenants[tenant]++
+}
+
+func (b *backlog) Settled(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tenants[tenant]--; b.tenants[tenant] == 0 {
+		delete(b.tenants, tenant)
+	}
 }
 
 func (b *backlog) Skipped(seq uint64) {

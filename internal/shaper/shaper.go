@@ -29,7 +29,9 @@ type Outlet interface {
 
 // Backlog is told what the outlet holds.
 type Backlog interface {
-	Seen(seq uint64)
+	Seen(seq uint64, tenant string)
+	// Settled is one of a tenant's that is no longer there.
+	Settled(tenant string)
 	Skipped(seq uint64)
 	Outlet(waiting, inFlight, delayed, finished uint64)
 	CaughtUp(lastSeq uint64)
@@ -423,6 +425,7 @@ func (s *Shaper) settled(seqs []uint64) {
 			s.state.forget(seq)
 		}
 		delete(s.odd, seq)
+		s.deps.Backlog.Settled(s.index.numbered[m.lane].tenant)
 		s.index.done(m)
 		s.unconfirmed--
 		s.finished++

@@ -15,6 +15,7 @@ type collector struct {
 
 	build, depth, bytes, oldest, marks, sampled, drain *prometheus.Desc
 	level, transitions, rate, leader, connected        *prometheus.Desc
+	signal, slots, hint, overPart                      *prometheus.Desc
 	deadLetters, reconnects, tenants, keys, overflowed *prometheus.Desc
 	limitsStale, limitsBroken, weightsBroken, paused   *prometheus.Desc
 	rateReason                                         *prometheus.Desc
@@ -35,6 +36,10 @@ func newCollector(g *gateway) *collector {
 		drain:       d("backlog_drain_seconds", "How long the backlog takes at the present rate; +Inf if it does not drain."),
 		level:       d("backpressure_level", "1 for the present level, 0 for the others.", "level"),
 		transitions: d("backpressure_transitions_total", "Changes of the level, by the signal that caused them.", "to", "signal"),
+		signal:      d("backpressure_signal", "1 while a signal puts the backlog under pressure.", "signal"),
+		slots:       d("backpressure_slots", "Refused messages to which a time was promised that has not passed."),
+		hint:        d("backpressure_hint_seconds", "What a message that comes for the first time would be told to wait; 0 if it would be admitted."),
+		overPart:    d("backpressure_tenants_over_part", "Tenants that hold more than their part of the high watermark."),
 		rate:        d("shaper_rate", "Deliveries a second: configured, and effective now; +Inf if unlimited.", "kind"),
 		rateReason:  d("shaper_rate_reason", "1 for why the effective rate is what it is, 0 for the others.", "reason"),
 		leader:      d("replica_leader", "1 while this process holds the lease of its name."),
@@ -87,8 +92,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(c.level, one(!s.Pressured), "normal")
 	gauge(c.level, one(s.Pressured), "pressured")
-	counter(c.transitions, float64(s.ToNormal), "normal", "depth")
-	counter(c.transitions, float64(s.ToPressured), "pressured", "depth")
+	for _, signal := range s.Signals {
+		counter(c.transitions, float64(signal.ToNormal), "normal", signal.Signal.String())
+		counter(c.transitions, float64(signal.ToPressured), "pressured", signal.Signal.String())
+		gauge(c.signal, one(signal.Raised), signal.Signal.String())
+	}
+	gauge(c.slots, float64(s.Slots))
+	gauge(c.hint, s.Hint.Seconds())
+	gauge(c.overPart, float64(s.TenantsOverPart))
 	rate := g.shaper.Rate()
 	gauge(c.rate, rate.Configured, "configured")
 	gauge(c.rate, rate.Effective, "effective")

@@ -168,7 +168,7 @@ type DeadLetterProgress struct {
 // have the rest.
 func (g *gateway) room() bool {
 	now := g.clock.now()
-	if _, _, full := g.backlog.Look(now); full {
+	if _, full := g.backlog.Full(now); full {
 		return false
 	}
 	s := g.backlog.Snapshot(now)

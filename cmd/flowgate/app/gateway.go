@@ -57,6 +57,7 @@ type gateway struct {
 
 	draining    atomic.Bool
 	deadLetters atomic.Uint64
+	storage     atomic.Int64           // bytes that the broker's storage has left; negative: it does not tell
 	captured    atomic.Pointer[string] // a stream that captures the ingress
 	full        atomic.Pointer[error]  // the embedded store's disk has no room
 
@@ -84,6 +85,7 @@ func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 			g.halt()
 		}
 	}()
+	g.storage.Store(-1)
 
 	if g.broker, err = broker.Start(ctx, brokerConfig(cfg), g.log); err != nil {
 		return nil, err

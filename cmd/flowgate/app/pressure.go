@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/ingress"
 )
 
@@ -48,9 +49,9 @@ const (
 	pressureType = "io.flowgate.v1.pressure"
 	// pressureEvery is how often it is told, change or none.
 	pressureEvery = time.Second
-	// pressureLook is how often the level is looked at. One that changes more often is
-	// told at this pace.
-	pressureLook = 50 * time.Millisecond
+	// pressureGap is the least time between two: what changes more often is told at this
+	// pace.
+	pressureGap = 50 * time.Millisecond
 	// mostOverPart bounds the tenants named in a message.
 	mostOverPart = 16
 )
@@ -61,8 +62,8 @@ type broadcast struct {
 	subject string
 	// speaks reports whether this process is the one to tell.
 	speaks func() bool
-	// changes counts the changes of the level.
-	changes func() uint64
+	// changed hears of changes of the level.
+	changed <-chan struct{}
 	read    func() Pressure
 	log     *slog.Logger
 }
@@ -70,34 +71,34 @@ type broadcast struct {
 func (g *gateway) newBroadcast() *broadcast {
 	return &broadcast{
 		nc: g.conns[0], subject: g.cfg.Names().Pressure, log: g.log.With("component", "broadcast"),
-		speaks: func() bool { return g.lease.Valid() },
-		changes: func() uint64 {
-			s := g.backlog.Snapshot(g.clock.now())
-			return s.ToNormal + s.ToPressured
-		},
-		read: g.pressure,
+		speaks:  func() bool { return g.lease.Valid() },
+		changed: g.backlog.Changed(),
+		read:    g.pressure,
 	}
 }
 
 // Run tells until ctx ends.
 func (b *broadcast) Run(ctx context.Context) error {
-	look := time.NewTicker(pressureLook)
-	defer look.Stop()
-	var told time.Time
-	changes, failing := b.changes(), false
+	next := time.NewTimer(0)
+	defer next.Stop()
+	failing := false
 	for {
-		if now, n := time.Now(), b.changes(); n != changes || now.Sub(told) >= pressureEvery {
-			told, changes = now, n
-			err := b.tell()
-			if err != nil && !failing {
-				b.log.Warn("producers cannot be told of the pressure", "subject", b.subject, "error", err)
-			}
-			failing = err != nil
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-look.C:
+		case <-b.changed:
+		case <-next.C:
+		}
+		err := b.tell()
+		if err != nil && !failing {
+			b.log.Warn("producers cannot be told of the pressure", "subject", b.subject, "error", err)
+		}
+		failing = err != nil
+		next.Reset(pressureEvery)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pressureGap):
 		}
 	}
 }
@@ -124,18 +125,31 @@ func (g *gateway) pressure() Pressure {
 		DrainSeconds: st.DrainSeconds, TimeToHigh: st.TimeToHigh,
 		Signals: []string{}, SentAt: time.Now().UTC(),
 	}
-	wait, ok, full := g.backlog.Look(g.clock.now())
-	if !ok {
-		p.Signals = append(p.Signals, "depth")
+	now := g.clock.now()
+	b := g.backlog.Snapshot(now)
+	for _, signal := range b.Signals {
+		if signal.Raised {
+			p.Signals = append(p.Signals, signal.Signal.String())
+		}
 	}
-	if full || !ok && g.cfg.Mode == ingress.Enforce {
-		p.Hint = &PressureHint{RetryAfterMS: int64((wait + time.Millisecond - 1) / time.Millisecond)}
+	hint, full := g.backlog.Full(now)
+	if !full && g.cfg.Mode == ingress.Enforce {
+		hint = b.Hint
+	}
+	if hint > 0 {
+		p.Hint = &PressureHint{RetryAfterMS: int64((hint + time.Millisecond - 1) / time.Millisecond)}
+	}
+	if bool(g.cfg.Backpressure.Fair) && !full {
+		p.overPart(b)
 	}
 	return p
 }
 
-// overPart bounds the tenants that are named.
-func (p *Pressure) overPart(tenants []string) {
-	p.OverPart = append([]string{}, tenants[:min(len(tenants), mostOverPart)]...)
-	p.OverPartMore = len(tenants) > mostOverPart
+// overPart names the tenants over their part, within bounds.
+func (p *Pressure) overPart(s backpressure.Snapshot) {
+	p.OverPart = []string{}
+	for _, holder := range s.OverPart[:min(len(s.OverPart), mostOverPart)] {
+		p.OverPart = append(p.OverPart, holder.Tenant)
+	}
+	p.OverPartMore = s.TenantsOverPart > len(p.OverPart)
 }

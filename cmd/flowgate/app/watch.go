@@ -53,6 +53,7 @@ func (g *gateway) watch(ctx context.Context) error {
 func (g *gateway) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
+	g.storage.Store(g.broker.Left(ctx, g.js, topology(g.cfg)))
 	switch info, err := g.assets.DLQ.Info(ctx); {
 	case err == nil:
 		g.deadLetters.Store(info.State.Msgs)

@@ -56,6 +56,7 @@ func (g *gateway) applyWeights(live []limits.Weight) {
 		weights[w.Tenant] = uint32(w.Weight) // checked
 	}
 	g.shaper.SetWeights(weights)
+	g.backlog.SetWeights(weights)
 }
 
 // weightList sorts by tenant, the live one first.

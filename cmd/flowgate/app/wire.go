@@ -188,12 +188,12 @@ func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination,
 // makePath makes the parts of a message's path, from the outlet to the door.
 func (g *gateway) makePath(ctx context.Context) (err error) {
 	names := g.cfg.Names()
-	g.backlog = backpressure.New(g.cfg.Backpressure.Marks(), backpressure.Deps{
-		Clock: g.clock.now, Rate: g.rate,
-		Stalled: func() bool { return g.desk.BreakerState() != consumers.BreakerClosed || g.paused() != nil },
+	g.backlog = backpressure.New(g.cfg.Backpressure.Rules(), backpressure.Deps{
+		Clock: g.clock.now, Rate: g.rate, Stalled: g.stalled,
 		Lenient: g.cfg.Mode != ingress.Enforce,
 		Logger:  g.log,
 	})
+	g.backlog.SetWeights(g.cfg.Shaper.Weights)
 	g.backlog.Start(g.assets.LastSeq, g.assets.Messages)
 	g.makeGraveyard()
 
@@ -242,7 +242,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	}
 	g.door, err = ingress.New(door, ingress.Deps{
 		Receive: receive, Forward: forward, Answers: answers,
-		Limits: doorLimits{g.limits}, Backpressure: g.backlog, Confirmed: g.backlog.Confirmed,
+		Limits: doorLimits{g.limits}, Backpressure: doorBacklog{g.backlog}, Confirmed: g.backlog.Confirmed,
 		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
 		StoredCanary: g.cfg.NATS.Replicas > 1,
 		Mode:         g.cfg.Mode,
@@ -274,6 +274,7 @@ func (g *gateway) launch(ctx context.Context) error {
 	g.component(&g.front, "front door", door, g.door.Run)
 	g.component(&g.back, "watch", back, g.watch)
 	g.component(&g.back, "broadcast", back, g.newBroadcast().Run)
+	g.component(&g.back, "signals", back, g.watchSignals)
 	g.component(&g.back, "limits", back, g.limits.Run)
 	g.component(&g.back, "live limits", back, g.liveLimits.Run)
 	if r, ok := g.destination.(interface{ Run(context.Context) error }); ok { // it has work of its own
