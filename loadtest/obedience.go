@@ -212,7 +212,7 @@ func (o *obedience) produce(ctx context.Context, js jetstream.JetStream, i int, 
 		if !sleepUntil(ctx, next) {
 			return nil
 		}
-		if err := o.admit(ctx, js, fmt.Sprintf("ingress.tenant%d.orders", i), fmt.Sprintf("%d-%d", i, n), p, i%probes == 0 && p.name == "hints"); err != nil {
+		if err := o.admit(ctx, js, "ingress.acme.orders", fmt.Sprintf("%d-%d", i, n), p, i%probes == 0 && p.name == "hints"); err != nil {
 			return err
 		}
 		// What it could not publish meanwhile comes at once, one after the other.

@@ -27,6 +27,8 @@ type Config struct {
 	Tenants []string `env:"TENANTS" desc:"allowed tenants, globs separated by commas; empty: all"`
 	// APIKeysFile has a key and its tenant a line.
 	APIKeysFile string `env:"API_KEYS_FILE" desc:"file with <key> <tenant> a line, read again when it changes; set: HTTP needs a key"`
+	// Hold is for how long the answer is held back when the message will pass within it.
+	Hold units.Span `env:"HOLD" default:"off" desc:"hold a message that would be refused up to this long, 2s at most, if it will pass within it, in place of refusing it; off: not at all"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []string `env:"TRUSTED_PROXIES" desc:"networks (CIDR) of proxies whose X-Forwarded-For is believed, separated by commas"`
 }
@@ -37,6 +39,7 @@ const (
 	maxPayload = 32 * units.MiB
 	minDedup   = 100 * time.Millisecond
 	maxDedup   = 24 * time.Hour
+	maxHold    = 2 * time.Second
 )
 
 // Validate joins all that is wrong; each error names its variable.
@@ -53,6 +56,9 @@ func (c Config) Validate() error {
 	}
 	if c.DedupWindow < minDedup || c.DedupWindow > maxDedup {
 		errs = append(errs, fmt.Errorf("FLOWGATE_INGRESS_DEDUP_WINDOW: %s must be %s to 24h", c.DedupWindow, minDedup))
+	}
+	if c.Hold != 0 && (c.Hold < units.Span(time.Millisecond) || c.Hold > units.Span(maxHold)) {
+		errs = append(errs, fmt.Errorf("FLOWGATE_INGRESS_HOLD: %s must be 1ms to 2s, or off", c.Hold))
 	}
 	for _, glob := range c.Tenants {
 		if _, err := path.Match(glob, "x"); err != nil {

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"strings"
 	"time"
@@ -120,6 +121,8 @@ type verdict struct {
 	shadow  *Refusal  // what would have refused it in another mode
 	out     *nats.Msg // what to forward
 	ask     Ask
+	id      Identity
+	wishes  wishes
 }
 
 // mute reports whether a reply subject must never be answered: with the
@@ -131,6 +134,16 @@ func (d *Door) mute(reply string) bool {
 
 // decide judges a message. wall is the time of day that goes with now.
 func (d *Door) decide(in incoming, now int64, wall func() time.Time) verdict {
+	v := d.read(in, wall)
+	if v.refused == nil {
+		d.judge(&v, now, 0, wall)
+	}
+	return v
+}
+
+// read looks at the form of a message and at who sends it. It rewrites its headers, so
+// it is done once.
+func (d *Door) read(in incoming, wall func() time.Time) verdict {
 	m := in.msg
 	tenant, topic, problem := splitSubject(d.prefix, m.Subject)
 	v := verdict{tenant: tenant}
@@ -177,37 +190,43 @@ func (d *Door) decide(in incoming, now int64, wall func() time.Time) verdict {
 		v.refused = &Refusal{Reason: Forbidden, Text: "tenant " + tenant + " is not allowed here", Wait: NoRetry}
 		return v
 	}
-	if r := d.shut(); r != nil {
-		v.refused = r
-		return v
-	}
-	v.ask = Ask{Tenant: tenant, ID: w.id}
-	r, final := d.weigh(now, id, w, v.ask, wall)
-	switch {
-	case final:
-		v.refused = r
-		return v
-	case r != nil:
-		// In earnest it would have taken nothing, so that the next would have met
-		// the same limits.
-		v.shadow = r
-	case d.mode != Open:
-		d.limits.Take(now, id, w.cost)
-	}
+	v.ask, v.id, v.wishes = Ask{Tenant: tenant, ID: w.id}, id, w
 	v.out = &nats.Msg{Subject: d.backlog + tenant + "." + topic, Reply: m.Reply, Header: m.Header, Data: m.Data}
 	return v
 }
 
+// judge asks whether a message that was read may pass, behind others that will take as
+// much as ahead from its limits. It can be asked again. It takes from the limits if ahead
+// is 0 and the message passes.
+func (d *Door) judge(v *verdict, now, ahead int64, wall func() time.Time) {
+	v.refused, v.shadow = d.shut(), nil
+	if v.refused != nil {
+		return
+	}
+	r, final := d.weigh(now, v, ahead, wall)
+	switch {
+	case final:
+		v.refused = r
+	case r != nil:
+		// In earnest it would have taken nothing, so that the next would have met
+		// the same limits.
+		v.shadow = r
+	case d.mode != Open && ahead == 0:
+		d.limits.Take(now, v.id, v.wishes.cost)
+	}
+}
+
 // weigh asks the limits and the backlog. final: the refusal holds in this mode. A
 // deadline is backpressure's word, too: it would be missed because of the backlog.
-func (d *Door) weigh(now int64, id Identity, w wishes, ask Ask, wall func() time.Time) (r *Refusal, final bool) {
+func (d *Door) weigh(now int64, v *verdict, ahead int64, wall func() time.Time) (r *Refusal, final bool) {
+	w, ask := v.wishes, v.ask
 	if d.mode == Open {
 		if wait, full := d.pressure.Full(now); full {
 			return backlogged(Room{Wait: wait, Full: true}), true
 		}
 		return nil, false
 	}
-	excess, within := d.limits.Look(now, id, w.cost)
+	excess, within := d.look(now, v.id, w.cost, ahead)
 	if !within {
 		ask.Least = excess.Wait
 	}
@@ -228,6 +247,28 @@ func (d *Door) weigh(now int64, id Identity, w wishes, ask Ask, wall func() time
 		r = &Refusal{Reason: PastDue, Text: "it would wait past its " + deadlineHeader, Wait: NoRetry}
 	}
 	return r, r != nil && d.mode == Enforce
+}
+
+// look asks the limits for a message behind others that take as much as ahead. All
+// together may be more than a limit ever lets through at once; then the wait is reckoned
+// from that of the message alone, and is rather too short.
+func (d *Door) look(now int64, id Identity, cost, ahead int64) (Excess, bool) {
+	excess, within := d.limits.Look(now, id, cost+ahead)
+	if ahead == 0 || within || excess.Wait != NoRetry {
+		return excess, within
+	}
+	excess, within = d.limits.Look(now, id, cost)
+	if within || excess.Wait == NoRetry {
+		return excess, within
+	}
+	each := excess.Wait
+	if one, ok := d.limits.Look(now, id, cost+1); !ok && one.Wait != NoRetry {
+		each = one.Wait - excess.Wait
+	}
+	if each > 0 && ahead < int64((math.MaxInt64-excess.Wait)/each) {
+		excess.Wait += time.Duration(ahead) * each
+	}
+	return excess, within
 }
 
 func backlogged(room Room) *Refusal {

@@ -21,6 +21,7 @@ type metrics struct {
 	sampled  atomic.Uint32
 
 	muted, unconfirmed, unstored prometheus.Counter
+	held                         *prometheus.CounterVec
 
 	mu       sync.Mutex
 	admitted map[admittedKey]prometheus.Counter
@@ -52,8 +53,12 @@ const sampleEvery = 16
 
 func newMetrics(reg prometheus.Registerer, label, known func(string) string) *metrics {
 	f := promauto.With(reg)
-	return &metrics{
+	m := &metrics{
 		label: label, known: known,
+		held: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "flowgate_ingress_held_total",
+			Help: "Messages whose answer was held back (FLOWGATE_INGRESS_HOLD), by what became of them.",
+		}, []string{"result"}),
 		messages: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "flowgate_ingress_messages_total",
 			Help: "Messages decided at the front door. transport nats_no_reply: published without a reply subject, so nobody was told. enforced false: refused in shadow, admitted all the same.",
@@ -81,13 +86,21 @@ func newMetrics(reg prometheus.Registerer, label, known func(string) string) *me
 		admitted: map[admittedKey]prometheus.Counter{},
 		refused:  algorithms.NewMeter(5*time.Second, 10),
 	}
+	for _, result := range []string{"admitted", "refused"} {
+		m.held.WithLabelValues(result)
+	}
+	return m
 }
 
-func (m *metrics) queued(reg prometheus.Registerer, read func() float64) {
+func (m *metrics) queued(reg prometheus.Registerer, read, held func() float64) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "flowgate_ingress_queue_messages",
 		Help: "Messages received and not yet decided.",
 	}, read)
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "flowgate_ingress_held_messages",
+		Help: "Messages whose answer is held back, since they will pass within FLOWGATE_INGRESS_HOLD.",
+	}, held)
 }
 
 func (m *metrics) admit(tenant, transport string) {

@@ -64,6 +64,19 @@ type Refusal struct {
 	Scope, Key, Limit string
 }
 
+// passing reports whether the same message passes later, for all that is known.
+func (r *Refusal) passing() bool {
+	return r != nil && r.Wait > 0 && (r.Reason == RateLimited || r.Reason == Backlogged || r.Reason == TenantBacklogged)
+}
+
+// wait is 0 if r is nil.
+func (r *Refusal) wait() time.Duration {
+	if r == nil {
+		return 0
+	}
+	return r.Wait
+}
+
 func (r *Refusal) Error() string { return string(r.Reason) + ": " + r.Text }
 
 // waitMillis rounds up: a hint cut short would have the obedient refused again.

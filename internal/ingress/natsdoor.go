@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,7 @@ type NATS struct {
 	door     Door
 	queue    *queue
 	forward  *Forwarder
+	holding  *holding
 	callers  *callers
 	metrics  *metrics
 	log      *slog.Logger
@@ -119,7 +121,8 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 		shut: n.shut,
 	}
 	n.forward = newForwarder(deps.Forward, deps.Backlog+".", deps.StoredCanary, deps.Clock, n.unanswered, n.confirmed())
-	n.metrics.queued(deps.Registerer, func() float64 { return float64(n.queue.len()) })
+	n.holding = newHolding(time.Duration(cfg.Hold), n.queue.nudge)
+	n.metrics.queued(deps.Registerer, func() float64 { return float64(n.queue.len()) }, func() float64 { return float64(n.holding.len()) })
 	return n, nil
 }
 
@@ -282,12 +285,23 @@ func (n *NATS) enter(in incoming) {
 }
 
 func (n *NATS) work() {
+	defer n.holding.stop()
 	for {
 		in, ok := n.queue.pop()
-		if !ok {
-			return
+		switch {
+		case !ok:
+			for { // the queue is closed: nobody is let in any more
+				m, ok := n.holding.takeBefore(math.MaxInt64)
+				if !ok {
+					return
+				}
+				n.unhold(m, draining())
+			}
+		case in.msg == nil:
+			n.release()
+		default:
+			n.handle(in)
 		}
-		n.handle(in)
 	}
 }
 
@@ -297,7 +311,52 @@ func (n *NATS) handle(in incoming) {
 		n.metrics.muted.Inc()
 		return
 	}
-	v := n.door.decide(in, now, time.Now)
+	v := n.door.read(in, time.Now)
+	if v.refused == nil {
+		ahead, behind := n.holding.ahead(v.tenant)
+		n.door.judge(&v, now, ahead, time.Now)
+		if (behind && v.refused == nil || v.refused.passing()) && n.holding.put(heldMessage{in: in, v: v}, v.refused.wait(), now) {
+			return
+		}
+		if behind && v.refused == nil { // there is no room to hold it, and it must not overtake
+			v.refused = &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait}
+		}
+	}
+	n.conclude(in, &v, now)
+	if n.metrics.timed() {
+		n.metrics.decided(n.deps.Clock() - now)
+	}
+}
+
+// release lets in what was held until now, or holds it on, or refuses it.
+func (n *NATS) release() {
+	for {
+		now := n.deps.Clock()
+		m, ok := n.holding.take(now)
+		if !ok {
+			return
+		}
+		n.door.judge(&m.v, now, 0, time.Now)
+		if m.v.refused.passing() && n.holding.again(m, m.v.refused.Wait, now) {
+			continue
+		}
+		if m.v.refused != nil {
+			n.unhold(m, m.v.refused)
+			continue
+		}
+		n.metrics.held.WithLabelValues("admitted").Inc()
+		n.conclude(m.in, &m.v, now)
+	}
+}
+
+// unhold refuses a message that was held.
+func (n *NATS) unhold(m heldMessage, r *Refusal) {
+	n.metrics.held.WithLabelValues("refused").Inc()
+	n.refuse(m.in, m.v.tenant, r)
+}
+
+// conclude forwards a message that was decided on at the instant now, or refuses it.
+func (n *NATS) conclude(in incoming, v *verdict, now int64) {
 	if v.refused == nil {
 		if strings.HasPrefix(v.out.Reply, importReply) {
 			v.out.Reply = n.callers.relay(v.out.Reply, in.at)
@@ -316,13 +375,10 @@ func (n *NATS) handle(in incoming) {
 	}
 	if v.refused != nil {
 		n.refuse(in, v.tenant, v.refused)
-	} else {
-		n.metrics.admit(v.tenant, in.transport())
-		if v.shadow != nil {
-			n.metrics.spare(v.tenant, in.transport(), v.shadow)
-		}
+		return
 	}
-	if n.metrics.timed() {
-		n.metrics.decided(n.deps.Clock() - now)
+	n.metrics.admit(v.tenant, in.transport())
+	if v.shadow != nil {
+		n.metrics.spare(v.tenant, in.transport(), v.shadow)
 	}
 }

@@ -23,6 +23,7 @@ type queue struct {
 	bytes  int
 	idle   bool
 	closed bool
+	nudged bool
 	held   map[string]int // messages by tenant
 }
 
@@ -69,16 +70,33 @@ func (q *queue) tenant(in incoming) string {
 	return tenant
 }
 
-// pop waits for a message; ok is false once the queue is closed and empty.
+// nudge has pop return an incoming without a message, for whoever pops to look at
+// something else.
+func (q *queue) nudge() {
+	q.mu.Lock()
+	q.nudged, q.idle = true, false
+	q.mu.Unlock()
+	q.ready.Signal()
+}
+
+// pop waits for a message or a nudge; ok is false once the queue is closed and empty.
 func (q *queue) pop() (in incoming, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.nudged {
+		q.nudged = false
+		return incoming{}, true
+	}
 	for q.n == 0 {
 		if q.closed {
 			return incoming{}, false
 		}
 		q.idle = true
 		q.ready.Wait()
+		if q.nudged {
+			q.nudged = false
+			return incoming{}, true
+		}
 	}
 	return q.take(), true
 }

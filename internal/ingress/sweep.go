@@ -40,6 +40,13 @@ func (n *NATS) sweepWhileBusy(ctx context.Context) bool {
 			}
 			n.refuse(in, "", &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
 		}
+		for {
+			m, ok := n.holding.takeBefore(n.deps.Clock() - int64(patience-2*sweepEvery))
+			if !ok {
+				break
+			}
+			n.unhold(m, &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait})
+		}
 		if n.resting() {
 			n.stirred.Store(false)
 			// What came in between found the sweep running.
@@ -51,4 +58,6 @@ func (n *NATS) sweepWhileBusy(ctx context.Context) bool {
 }
 
 // resting reports whether nothing is in our hands.
-func (n *NATS) resting() bool { return n.queue.resting() && n.forward.settled() && n.callers.none() }
+func (n *NATS) resting() bool {
+	return n.queue.resting() && n.holding.len() == 0 && n.forward.settled() && n.callers.none()
+}

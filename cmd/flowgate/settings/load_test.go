@@ -41,7 +41,7 @@ var wrong = []struct{ line, says string }{
 	{"FLOWGATE_NATS_TOKEN=t0k3n", "no use"}, {"FLOWGATE_NATS_CREDS=/x", "no use"},
 	{"FLOWGATE_INGRESS_PREFIX=a..b", "tokens"}, {"FLOWGATE_INGRESS_PREFIX=flowgate.in", "overlaps"}, {"FLOWGATE_INGRESS_PREFIX=a.>", "tokens"},
 	{"FLOWGATE_INGRESS_MAX_PAYLOAD=1000000", "with a unit"}, {"FLOWGATE_INGRESS_MAX_PAYLOAD=64MiB", "32MiB"}, {"FLOWGATE_INGRESS_MAX_PAYLOAD=1.5MiB", "whole number"},
-	{"FLOWGATE_INGRESS_DEDUP_WINDOW=120", "a number with a unit"}, {"FLOWGATE_INGRESS_DEDUP_WINDOW=25h", "24h"}, {"FLOWGATE_INGRESS_TENANTS=[a", "glob"},
+	{"FLOWGATE_INGRESS_DEDUP_WINDOW=120", "a number with a unit"}, {"FLOWGATE_INGRESS_DEDUP_WINDOW=25h", "24h"}, {"FLOWGATE_INGRESS_HOLD=3s", "2s"}, {"FLOWGATE_INGRESS_TENANTS=[a", "glob"},
 	{"FLOWGATE_LIMIT_TENANT=1000/s", "<algorithm>:<n>/<period>"}, {"FLOWGATE_LIMIT_TENANT=token-bucket:1/s,burst=0", "token-bucket:0/s"},
 	{"FLOWGATE_BACKPRESSURE_HIGH=0", "1 to"}, {"FLOWGATE_BACKPRESSURE_HIGH=1e3", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=1_000", "whole number"},
 	{"FLOWGATE_BACKPRESSURE_HIGH=+5", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=0x10", "whole number"}, {"FLOWGATE_BACKPRESSURE_HIGH=-1", "whole number"},
