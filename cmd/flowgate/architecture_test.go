@@ -39,7 +39,7 @@ var imports = map[string][]string{
 
 	"loadtest/invariants": {"internal/algorithms"},
 	"loadtest/producers":  {"loadtest/invariants"},
-	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest"},
+	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

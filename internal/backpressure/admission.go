@@ -2,15 +2,7 @@ package backpressure
 
 import (
 	"hash/maphash"
-	"math"
 	"time"
-)
-
-// The hint's bounds. Below, the answer would come back before the producer has
-// had time to wait; above, a producer would sleep through the recovery.
-const (
-	minHint = 50 * time.Millisecond
-	maxHint = 60 * time.Second
 )
 
 const (
@@ -19,9 +11,6 @@ const (
 	// grace is how long after its time a slot is kept: over HTTP Retry-After is in whole
 	// seconds, and the way takes its time.
 	grace = 2 * time.Second
-	// firstStall is the hint when deliveries have just stopped and nobody knows for how
-	// long.
-	firstStall = time.Second
 )
 
 // Ask is a message that asks for admission.
@@ -50,11 +39,12 @@ type Answer struct {
 
 // Look decides on a message at the instant now and, if it is refused, gives it a slot.
 //
-// Refused with a slot, it is let in at its time, if the depth is below HIGH then. While
-// there are slots to come, who asks for the first time gets one too, so that the room is
-// left to those who were promised it; but below 0.9 of LOW, where slots that nobody
-// claims would have the outlet run dry, anyone is let in. A tenant below its part is let
-// in all the same, up to MAX.
+// Refused with a slot, it is let in at its time, if the depth is below HIGH then, or its
+// tenant below its part. The backlog is saturated from HIGH on, until it is below 0.9 of
+// LOW and nobody has a slot: so long who asks for the first time gets a slot too, so that
+// the room is left to those who were promised it; but below 0.9 of LOW, where slots that
+// nobody claims would have the outlet run dry, anyone is let in. So are tenants below their
+// part, up to MAX, and those who are back at it and owe nobody a place.
 //
 // Look and the Enter that follows it come from one goroutine.
 func (b *Backlog) Look(now int64, ask Ask) Answer {
@@ -66,59 +56,64 @@ func (b *Backlog) Look(now int64, ask Ask) Answer {
 	if b.slots.live > 0 {
 		b.expire(now)
 	}
-	if !full && b.raised == 0 && b.slots.live == 0 && b.rules.TenantMax == 0 {
+	if !full && b.raised == 0 && !b.saturated && b.rules.TenantMax == 0 {
 		return Answer{OK: true}
 	}
 	t := b.tenants.find(ask.Tenant)
 	var held ref
-	var key uint64
 	if t != nil && t.slots > 0 {
-		key = b.key(ask)
-		held = b.slots.find(key, t.id)
+		held = b.slots.find(b.key(ask), t.id)
 	}
 	switch {
 	case full:
 	case b.rules.TenantMax > 0 && t != nil && t.messages() >= b.rules.TenantMax:
 		return b.refuseOwn(now, t)
-	case held != 0 && b.slots.at(held) <= now+int64(early) && depth < b.rules.High:
+	case held != 0 && b.slots.at(held) <= now+int64(early) && (depth < b.rules.High || b.rules.Fair && !b.tenants.filled(t)):
 		return Answer{OK: true}
-	case b.raised != 0:
-		b.fairly = b.underPart(t)
-	case b.slots.live == 0 || b.idle(depth) || b.vacant(now, depth, t, ask.Tenant):
+	case b.raised == 0 && (!b.saturated || b.idle(depth)):
 		return Answer{OK: true}
-	default:
-		b.fairly = b.underPart(t)
 	}
-	if b.fairly {
+	ok := false
+	if !full {
+		ok, b.fairly = b.letsIn(t, depth)
+	}
+	if ok {
 		return Answer{OK: true}
 	}
 	return b.refuse(now, ask, t, held, full)
 }
 
-// underPart reports whether t holds less than its part and there may be room for it; it
-// requires that mu is held.
-func (b *Backlog) underPart(t *tenant) bool {
-	if !b.rules.Fair || b.is(Storage) {
-		return false
+// letsIn reports whether a message passes for what its tenant holds, while the backlog is
+// saturated or under pressure, and whether that is below its part. It requires that mu is
+// held.
+func (b *Backlog) letsIn(t *tenant, depth uint64) (ok, fairly bool) {
+	others := b.raised &^ (1 << Depth)
+	switch {
+	case b.is(Storage), b.raised != 0 && !b.rules.Fair:
+		return false, false
+	case b.rules.Fair && t == nil:
+		return true, true
 	}
-	if t == nil {
-		return true
+	a := b.account(t)
+	if !a.over {
+		return true, b.rules.Fair
 	}
-	b.tenants.rate(t) // the others' parts may have changed
-	return !t.over
+	// It must not bring the pressure about again: the level would go up and down all the
+	// time where somebody has more to send than fits.
+	return (a.open || b.slots.live == 0) && others == 0 && (depth <= b.rules.Low || depth+1 < b.rules.High), false
+}
+
+// account is what t's messages count for: its own, or that of all if there are no parts.
+func (b *Backlog) account(t *tenant) *tenant {
+	if !b.rules.Fair {
+		t = b.whole()
+	}
+	b.tenants.rate(t) // what the others have may have changed
+	return t
 }
 
 // idle reports whether the outlet may run dry.
 func (b *Backlog) idle(depth uint64) bool { return depth == 0 || 10*depth < 9*b.rules.Low }
-
-// vacant reports whether a place is free now that was promised to nobody.
-func (b *Backlog) vacant(now int64, depth uint64, t *tenant, name string) bool {
-	if depth > b.rules.Low {
-		return false
-	}
-	gap := b.gap(now, t, name)
-	return gap < math.MaxInt64/2 && b.slots.next(gap) <= now
-}
 
 // key finds a message's slot; 0 if it has no id.
 func (b *Backlog) key(ask Ask) uint64 {
@@ -147,83 +142,48 @@ func (b *Backlog) expire(now int64) {
 // refuse gives a message its hint: that of the slot it holds, or that of a new one, if it
 // lies within the horizon and its limits let it pass by then.
 func (b *Backlog) refuse(now int64, ask Ask, t *tenant, held ref, full bool) Answer {
-	a := Answer{Full: full}
+	r := Answer{Full: full}
 	if held != 0 {
-		if at := b.slots.at(held); at > now+int64(early) && ask.ID != "" {
-			a.Wait, a.Kept = time.Duration(at-now), true
-			return a
-		}
-		if b.slots.at(held) <= now+int64(early) {
+		if at := b.slots.at(held); at > now+int64(early) {
+			if ask.ID != "" {
+				r.Wait, r.Kept = time.Duration(at-now), true
+				return r
+			}
+		} else {
 			// Its time has come, and the room has not: it gets another.
 			b.slots.remove(held)
 			b.tenants.unslot(t)
-			t = b.tenants.find(ask.Tenant)
 		}
 	}
+	t = b.tenants.of(ask.Tenant)
+	defer b.tenants.leave(t)
 	from, known := b.stall(now)
 	if b.is(Storage) {
 		known = false // it is not the outlet alone that makes room there
 	}
-	gap := b.gap(now, t, ask.Tenant)
-	ahead := float64(gap) * float64(b.ahead(full))
-	if !known || gap >= math.MaxInt64/2 {
-		a.Wait, a.Stalled = b.guess(now, ahead), true
-		return a
+	a := b.account(t)
+	first, gap := b.first(now, a, full)
+	if !known || gap >= never {
+		r.Wait, r.Stalled = b.guess(now, first), true
+		return r
 	}
-	first := float64(from) + ahead
-	if first > float64(now)+float64(maxHint) || b.slots.full() {
-		a.Wait = b.spread(maxHint)
-		return a
-	}
-	at := max(int64(first), b.slots.next(gap), now+int64(minHint))
-	a.Wait = time.Duration(at - now)
+	at := max(a.after(from+first, gap), now+int64(minHint))
+	r.Wait = time.Duration(at - now)
 	switch {
-	case a.Wait > maxHint:
+	case r.Wait > maxHint || b.slots.full() || t.slots >= maxSlots/2:
 		// Beyond the horizon nothing is promised, so that they are not all told the same.
-		a.Wait = b.spread(maxHint)
-	case ask.Least < 0 || ask.Least > a.Wait:
+		r.Wait = b.spread(maxHint)
+	case ask.Least < 0 || ask.Least > r.Wait:
 		// It could not use it.
 	default:
-		if t == nil {
-			t = b.tenants.of(ask.Tenant)
-		}
-		b.made = b.slots.add(b.key(ask), t.id, at)
+		b.made, b.lineBefore = b.slots.add(b.key(ask), t.id, at), a.line
+		a.line = at
 		t.slots++
 		b.tenants.rate(t)
-		a.Kept = true
+		b.saturated = true
+		r.Kept = true
 	}
-	return a
-}
-
-// ahead is how many messages have to go before any of the refused is let in.
-func (b *Backlog) ahead(full bool) uint64 {
-	depth := b.depth()
-	n := uint64(0)
-	if depth > b.rules.Low {
-		n = depth - b.rules.Low
-	}
-	if s := &b.signals[Bytes]; (s.Raised || full) && s.Value > s.Low && b.messages > 0 {
-		// So many messages of the average size.
-		n = max(n, (s.Value-s.Low)/max(1, b.bytes/b.messages)+1)
-	}
-	if s := &b.signals[Age]; s.Raised && s.Value > s.Low {
-		// As if they had come evenly: then so many of them are older than the low mark.
-		n = max(n, uint64(float64(depth)*float64(s.Value-s.Low)/float64(s.Value))+1)
-	}
-	return n
-}
-
-// gap is the time between two places, 1/rate; what tenants below their part take of the
-// rate is theirs, but no more than leaves t its share.
-func (b *Backlog) gap(now int64, t *tenant, name string) int64 {
-	rate := b.drainRate(now)
-	if others := b.byPart.PerSecond(now); others > 0 {
-		rate = max(rate-others, rate*b.tenants.share(t, name))
-	}
-	if gap := float64(time.Second) / rate; gap < math.MaxInt64/2 {
-		return int64(gap)
-	}
-	return math.MaxInt64 / 2
+	return r
 }
 
 // refuseOwn is for a tenant that holds TENANT_MAX messages: the hint is the time until so
@@ -232,10 +192,10 @@ func (b *Backlog) gap(now int64, t *tenant, name string) int64 {
 func (b *Backlog) refuseOwn(now int64, t *tenant) Answer {
 	a := Answer{Own: true}
 	from, known := b.stall(now)
-	gap := float64(time.Second) / (b.drainRate(now) * b.tenants.share(t, t.name))
+	gap := float64(time.Second) / (b.drainRate(now) * b.tenants.share(t))
 	ahead := float64(t.messages()-b.rules.TenantMax+1) * gap
-	if !known || math.IsInf(gap, 1) {
-		a.Wait, a.Stalled = b.guess(now, ahead), true
+	if !known || gap >= never {
+		a.Wait, a.Stalled = b.guess(now, int64(min(ahead, never))), true
 		return a
 	}
 	at := max(float64(from)+ahead, float64(t.own)+gap, float64(now)+float64(minHint))
@@ -248,43 +208,6 @@ func (b *Backlog) refuseOwn(now int64, t *tenant) Answer {
 	return a
 }
 
-// stall is from when on messages are delivered: now, or at the end of a pause if it is
-// known. It requires that mu is held.
-func (b *Backlog) stall(now int64) (from int64, known bool) {
-	until, stalled := b.deps.Stalled()
-	if !stalled {
-		if b.stalledSince != 0 && b.busySince != 0 {
-			b.busySince, b.drainedBefore = now, b.drained.Total() // the standstill says nothing of the rate
-		}
-		b.stalledSince = 0
-		return now, true
-	}
-	if b.stalledSince == 0 {
-		b.stalledSince = now
-	}
-	return max(now, until), until > 0
-}
-
-// guess is the hint while nothing is delivered and nobody knows for how long: as long
-// again as it has lasted, and the time that the messages ahead take afterwards.
-func (b *Backlog) guess(now int64, ahead float64) time.Duration {
-	wait := float64(max(2*time.Duration(now-b.stalledSince), 2*firstStall))
-	if b.stalledSince == 0 {
-		wait = float64(maxHint)
-	}
-	if ahead < float64(maxHint) {
-		wait += ahead
-	}
-	return b.spread(time.Duration(min(wait, float64(maxHint))))
-}
-
-// spread gives hints between half of d and d, each far from those before it: steps of
-// the golden ratio (Weyl's sequence).
-func (b *Backlog) spread(d time.Duration) time.Duration {
-	b.steps += 0x9E3779B9
-	return d - time.Duration(float64(d)/2*float64(b.steps)/(1<<32))
-}
-
 // Full reports whether there is no room at all, and after what time there may be: all
 // that counts while limits and watermarks are switched off.
 func (b *Backlog) Full(now int64) (wait time.Duration, full bool) {
@@ -293,46 +216,11 @@ func (b *Backlog) Full(now int64) (wait time.Duration, full bool) {
 	if b.depth() < b.rules.Max && !b.heavy() {
 		return 0, false
 	}
-	return b.firstTry(now), true
+	return b.hint(now, b.whole(), true), true
 }
 
-// firstTry is the hint that a message would get now; it makes no slot.
-func (b *Backlog) firstTry(now int64) time.Duration {
-	from, known := b.stall(now)
-	gap := b.gap(now, nil, "")
-	if at := float64(from) + float64(gap)*float64(b.ahead(true)); known && gap < math.MaxInt64/2 && at < float64(now)+float64(maxHint) {
-		return min(max(time.Duration(max(int64(at), b.slots.next(gap))-now), minHint), maxHint)
-	}
-	return maxHint
-}
-
-// Stay is how long a message of a tenant that is admitted at the instant now will wait
-// for its delivery: behind its tenant's own at their share of the rate and behind one of
-// each other tenant, but no longer than behind all there are.
-func (b *Backlog) Stay(now int64, tenant string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	depth := b.depth()
-	t := b.tenants.find(tenant)
-	var own uint64
-	if t != nil {
-		own = t.messages()
-	}
-	// Whose the others are may not be known yet, right after the start.
-	others := min(uint64(len(b.tenants.named)), b.tenants.messages-own)
-	others += depth - min(depth, b.tenants.messages)
-	from, known := b.stall(now)
-	if !known {
-		return math.MaxInt64
-	}
-	wait := min(b.drainTime(now, depth), float64(own)/b.tenants.share(t, tenant)*b.drainTime(now, 1)+b.drainTime(now, others))
-	return duration(wait + float64(from-now))
-}
-
-// duration is the longest there is for what is longer, and for what is no number.
-func duration(ns float64) time.Duration {
-	if ns < math.MaxInt64/2 {
-		return time.Duration(ns)
-	}
-	return math.MaxInt64
+// whole is the account of all there is.
+func (b *Backlog) whole() *tenant {
+	b.all.held, b.all.slots = b.depth(), uint32(b.slots.live)
+	return &b.all
 }

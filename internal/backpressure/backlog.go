@@ -59,9 +59,13 @@ type Backlog struct {
 	slots   calendar
 	// Of the last Look: the slot it made, and whether it let the message in because its
 	// tenant is below its part.
-	made   ref
-	fairly bool
-	steps  uint32 // of the spread
+	made       ref
+	lineBefore int64 // of the line that it stands in
+	fairly     bool
+	// saturated: those who were promised a place come first, see Look.
+	saturated bool
+	all       tenant // the account of all
+	steps     uint32 // of the spread
 
 	forwarded, confirmed uint64   // F, M
 	lastSeq, seen        uint64   // L, S
@@ -97,6 +101,7 @@ func New(rules Rules, deps Deps) *Backlog {
 		admitted: algorithms.NewMeter(meterWindow, 10),
 		drained:  algorithms.NewMeter(meterWindow, 10),
 		byPart:   algorithms.NewMeter(meterWindow, 10),
+		all:      tenant{weight: 1, alone: true},
 	}
 	b.setSignals(rules)
 	return b
@@ -135,28 +140,39 @@ func (b *Backlog) Enter(now int64, ask Ask, bytes int) {
 	if b.fairly {
 		b.byPart.Add(now, 1)
 	}
-	t := b.tenants.enter(ask.Tenant)
 	if b.slots.live > 0 {
-		b.claim(now, ask, t)
+		b.claim(now, ask)
 	}
+	b.tenants.enter(ask.Tenant)
 	b.update()
 }
 
-// claim takes the slot of a message that was let in.
-func (b *Backlog) claim(now int64, ask Ask, t *tenant) {
+// claim takes the slot of a message that was let in, before the message itself counts: if
+// its tenant is back at its part of LOW and nobody of it was promised anything, those who
+// come next are let in.
+func (b *Backlog) claim(now int64, ask Ask) {
+	t := b.tenants.find(ask.Tenant)
+	if t == nil {
+		return
+	}
+	a := t
+	if !b.rules.Fair {
+		a = &b.all
+	}
 	switch {
 	case b.made != 0: // refused, and let in all the same: the mode is not enforce
-		b.slots.withdraw(b.made)
-		b.tenants.unslot(t)
+		a.line = b.lineBefore
+		b.slots.remove(b.made)
 		b.made = 0
+		b.tenants.unslot(t)
 	case t.slots > 0:
 		r := b.slots.find(b.key(ask), t.id)
 		if r != 0 && (ask.ID != "" || b.slots.at(r) <= now+int64(early)) {
+			a.line = max(a.line, now)
 			b.slots.remove(r)
 			b.tenants.unslot(t)
 		}
 	}
-	b.slots.pay(now)
 }
 
 // Stored takes the stream's own count of messages and bytes.
@@ -274,7 +290,16 @@ func (b *Backlog) update() {
 		b.tenants.turn()
 		b.turnAt, b.turnSeq = b.forwarded, 0
 	}
-	b.read(Depth, b.counts.waiting+b.counts.inFlight+b.counts.delayed+unseen)
+	depth := b.counts.waiting + b.counts.inFlight + b.counts.delayed + unseen
+	b.read(Depth, depth)
+	if b.is(Depth) {
+		b.saturated = true
+	} else if b.saturated && b.slots.live == 0 && b.idle(depth) {
+		b.saturated = false
+	}
+	if !b.rules.Fair {
+		b.tenants.rate(b.whole())
+	}
 	if b.rules.MaxBytes > 0 {
 		b.read(Bytes, b.bytes+b.bytesNow)
 	}

@@ -3,6 +3,7 @@ package backpressure
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flowgate/flowgate/internal/units"
 )
@@ -53,6 +54,60 @@ func TestConfig(t *testing.T) {
 			if !strings.Contains(err.Error(), "FLOWGATE_BACKPRESSURE_"+name+":") {
 				t.Errorf("%s: %s is not named in\n%v", c.name, name, err)
 			}
+		}
+	}
+}
+
+func TestConfigOfTheRules(t *testing.T) {
+	good := func() Config {
+		return Config{High: 1000, Low: units.Percent(80), Max: units.Percent(200), MaxBytes: units.GiB}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Config) error
+		wrong  string // the variable that the error names
+		want   Rules
+	}{
+		{"all off", func(*Config) error { return nil }, "", Rules{}},
+		{"fair", func(c *Config) error { c.Fair = true; return nil }, "", Rules{Fair: true}},
+		{"a number for a tenant", func(c *Config) error { return c.TenantMax.UnmarshalText([]byte("50")) }, "", Rules{TenantMax: 50}},
+		{"a part for a tenant", func(c *Config) error { return c.TenantMax.UnmarshalText([]byte("30%")) }, "", Rules{TenantMax: 300}},
+		{"off for a tenant", func(c *Config) error { return c.TenantMax.UnmarshalText([]byte("off")) }, "", Rules{}},
+		{"nothing for a tenant", func(c *Config) error { return c.TenantMax.UnmarshalText([]byte("0")) }, "TENANT_MAX", Rules{}},
+		{"too small a part for a tenant", func(c *Config) error { c.High = 50; return c.TenantMax.UnmarshalText([]byte("1%")) }, "TENANT_MAX", Rules{}},
+		{"age", func(c *Config) error { return c.HighAge.UnmarshalText([]byte("90s")) }, "", Rules{HighAge: 90 * time.Second}},
+		{"too short an age", func(c *Config) error { return c.HighAge.UnmarshalText([]byte("999ms")) }, "HIGH_AGE", Rules{}},
+		{"too long an age", func(c *Config) error { return c.HighAge.UnmarshalText([]byte("1001h")) }, "HIGH_AGE", Rules{}},
+		{"outage", func(c *Config) error { return c.HighOutage.UnmarshalText([]byte("5m")) }, "", Rules{HighOutage: 5 * time.Minute}},
+		{"too short an outage", func(c *Config) error { return c.HighOutage.UnmarshalText([]byte("1ms")) }, "HIGH_OUTAGE", Rules{}},
+	} {
+		cfg := good()
+		if err := c.change(&cfg); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		err := cfg.Validate()
+		if c.wrong != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), "FLOWGATE_BACKPRESSURE_"+c.wrong+": ") {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		c.want.Marks = cfg.Marks()
+		if err != nil || cfg.Rules() != c.want {
+			t.Errorf("%s: %+v, %v", c.name, cfg.Rules(), err)
+		}
+	}
+	for _, text := range []string{"-1", "1e3", "0.5", "ten", "on", "101001%", ""} {
+		var m TenantMax
+		if err := m.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "off") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{"off", "50", "30%"} {
+		var m TenantMax
+		if err := m.UnmarshalText([]byte(text)); err != nil || m.String() != text {
+			t.Errorf("%q is read as %s, %v", text, m, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package backpressure
 
 import (
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,8 +87,8 @@ func TestContention(t *testing.T) {
 
 var again = Ask{Tenant: "acme", ID: "1"}
 
-func newBenchmark() *Backlog {
-	return New(Rules{Marks: Marks{Low: 1 << 40, High: 1 << 41, Max: 1 << 42}, Fair: true}, Deps{
+func newBenchmark(fair bool) *Backlog {
+	return New(Rules{Marks: Marks{Low: 1 << 40, High: 1 << 41, Max: 1 << 42}, Fair: fair}, Deps{
 		Clock:   func() int64 { return 1 },
 		Rate:    func() float64 { return 200 },
 		Stalled: func() (int64, bool) { return 0, false },
@@ -97,7 +98,7 @@ func newBenchmark() *Backlog {
 
 // BenchmarkAdmit is what backpressure adds to a message that is admitted.
 func BenchmarkAdmit(b *testing.B) {
-	backlog := newBenchmark()
+	backlog := newBenchmark(true)
 	b.ReportAllocs()
 	for b.Loop() {
 		if backlog.Look(1, again).OK {
@@ -106,25 +107,88 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// BenchmarkRefuse is a refusal, with its hint.
-func BenchmarkRefuse(b *testing.B) {
-	backlog := newBenchmark()
-	backlog.Outlet(1<<41, 0, 0, 0)
+// BenchmarkMessage is what it adds to a message on its whole way.
+func BenchmarkMessage(b *testing.B) {
+	backlog := newBenchmark(true)
+	backlog.Enter(1, again, 100) // one is always there
 	b.ReportAllocs()
-	for b.Loop() {
+	for seq := uint64(1); b.Loop(); seq++ {
 		if backlog.Look(1, again).OK {
+			backlog.Enter(1, again, 100)
+		}
+		backlog.Seen(seq, again.Tenant)
+		backlog.Outlet(1, 0, 0, 0)
+		backlog.Settled(again.Tenant)
+		backlog.Outlet(0, 0, 0, 1)
+	}
+}
+
+// saturated is a backlog at HIGH with 10,000 slots, of 1,000 tenants, and the one who asks
+// above its part.
+func saturated(fair bool) *Backlog {
+	b := New(Rules{Marks: Marks{Low: 80_000, High: 100_000, Max: 200_000}, Fair: fair}, Deps{
+		Clock:   func() int64 { return 1 },
+		Rate:    func() float64 { return 1000 },
+		Stalled: func() (int64, bool) { return 0, false },
+		Logger:  slog.New(slog.DiscardHandler),
+	})
+	for i := range uint64(100_000) {
+		ask := Ask{Tenant: "acme"}
+		if i%100 == 0 {
+			ask.Tenant = strconv.FormatUint(i/100, 10)
+		}
+		b.Enter(1, ask, 100)
+		b.Seen(i+1, ask.Tenant)
+	}
+	b.Confirmed(100_000, 100_000)
+	b.Outlet(100_000, 0, 0, 0)
+	for i := range 10_000 {
+		b.Look(1, Ask{Tenant: "acme", ID: strconv.Itoa(i)})
+	}
+	return b
+}
+
+// BenchmarkRefuse is a refusal of one that has its slot already, with its hint;
+// BenchmarkPromise one that gets a slot, and lets it go.
+func BenchmarkRefuse(b *testing.B) {
+	for _, fair := range []bool{false, true} {
+		b.Run("fair="+strconv.FormatBool(fair), func(b *testing.B) {
+			backlog := saturated(fair)
+			b.ReportAllocs()
+			for b.Loop() {
+				if backlog.Look(1, again).OK {
+					b.Fatal("admitted")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkPromise(b *testing.B) {
+	backlog := saturated(true)
+	b.ReportAllocs()
+	now := int64(1)
+	for b.Loop() {
+		if a := backlog.Look(now, Ask{Tenant: "acme"}); a.OK {
 			b.Fatal("admitted")
 		}
+		now += int64(time.Millisecond) / 2 // they expire as they are made
 	}
 }
 
 func TestNoAllocations(t *testing.T) {
-	backlog := newBenchmark()
+	backlog := newBenchmark(true)
 	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1, again); backlog.Enter(1, again, 100) }); n != 0 {
 		t.Errorf("an admission allocates %v times", n)
 	}
-	backlog.Outlet(1<<41, 0, 0, 0)
-	if n := testing.AllocsPerRun(1000, func() { backlog.Look(1, again) }); n != 0 {
-		t.Errorf("a refusal allocates %v times", n)
+	for _, fair := range []bool{false, true} {
+		backlog = saturated(fair)
+		if n := testing.AllocsPerRun(1000, func() {
+			if backlog.Look(1, again).OK {
+				t.Fatal("admitted")
+			}
+		}); n != 0 {
+			t.Errorf("fair %v: a refusal allocates %v times", fair, n)
+		}
 	}
 }

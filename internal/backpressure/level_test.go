@@ -36,7 +36,8 @@ func TestHysteresis(t *testing.T) {
 		{81, false},
 		{80, true}, // at LOW
 		{81, true},
-		{99, true},
+		{98, true},
+		{99, false}, // it would be at HIGH again
 		{250, false},
 		{81, false},
 		{0, true},

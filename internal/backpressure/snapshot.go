@@ -17,15 +17,15 @@ type Snapshot struct {
 	// DrainTime is how long the whole backlog takes at the present rate, and
 	// TimeToHigh how long until HIGH at the present growth; negative: never.
 	DrainTime, TimeToHigh time.Duration
-	// Hint is what a message that comes for the first time would be told, 0 if it would
-	// be admitted; a tenant below its part is, whatever it says. Stalled: nothing is
-	// delivered at present, and the hint is a guess.
+	// Hint is what a message that comes for the first time would be told, of a tenant
+	// above its part, the longest of those named; 0: it would be admitted. Stalled: nothing
+	// is delivered at present, and the hint is a guess.
 	Hint    time.Duration
 	Stalled bool
 	// Slots is how many messages have a slot.
 	Slots int
-	// OverPart are the tenants that hold more than their part, MostOverPart at most, and
-	// TenantsOverPart how many there are.
+	// OverPart are tenants that hold more than their part, under pressure, MostOverPart at
+	// most; TenantsOverPart is how many there are.
 	OverPart        []Holder
 	TenantsOverPart int
 }
@@ -38,6 +38,8 @@ const MostOverPart = 20
 type Holder struct {
 	Tenant                string
 	Messages, Slots, Part uint64
+	// Hint is what its next message would be told.
+	Hint time.Duration
 }
 
 // Depth is the number of messages in the backlog.
@@ -79,11 +81,37 @@ func (b *Backlog) Snapshot(now int64) Snapshot {
 			s.TimeToHigh = time.Duration(seconds * float64(time.Second))
 		}
 	}
-	if s.Pressured || b.slots.live > 0 && !b.idle(depth) && !b.vacant(now, depth, nil, "") {
-		s.Hint = b.firstTry(now)
-	}
-	for _, t := range b.tenants.over[:min(len(b.tenants.over), MostOverPart)] {
-		s.OverPart = append(s.OverPart, Holder{t.name, t.messages(), uint64(t.slots), b.tenants.part(t)})
+	if s.Pressured || b.saturated && !b.idle(depth) {
+		b.hints(&s, now, depth)
 	}
 	return s
+}
+
+// hints adds what those who are refused would be told. It requires that mu is held.
+func (b *Backlog) hints(s *Snapshot, now int64, depth uint64) {
+	told := func(t *tenant) time.Duration {
+		if ok, _ := b.letsIn(t, depth); ok && depth < b.rules.Max {
+			return 0
+		}
+		if t == nil {
+			t = b.whole()
+		}
+		return b.hint(now, t, depth >= b.rules.Max)
+	}
+	for _, t := range b.tenants.over[:min(len(b.tenants.over), MostOverPart)] {
+		s.OverPart = append(s.OverPart, Holder{t.name, t.messages(), uint64(t.slots), b.tenants.part(t, b.rules.High), 0})
+	}
+	for i := range s.OverPart {
+		o := &s.OverPart[i]
+		if t := b.tenants.find(o.Tenant); b.rules.Fair {
+			o.Hint = told(t)
+			s.Hint = max(s.Hint, o.Hint)
+		}
+	}
+	if !b.rules.Fair || len(s.OverPart) == 0 {
+		s.Hint = told(nil)
+		for i := range s.OverPart {
+			s.OverPart[i].Hint = s.Hint
+		}
+	}
 }

@@ -23,6 +23,8 @@ type tenants struct {
 	// one first.
 	entered [2][]*tenant
 	over    []*tenant
+	// overWeight is theirs.
+	overWeight uint64
 }
 
 // tenant is one of them.
@@ -35,8 +37,13 @@ type tenant struct {
 	listed [2]bool // in entered
 	slots  uint32
 	weight uint32
-	// over: it reached its part of HIGH, and is not back at its part of LOW.
-	over bool
+	// over: it reached its part of HIGH, and is not below 0.9 of its part of LOW. open: of
+	// one that is over, it was back at its part of LOW and has not reached that of HIGH.
+	over, open bool
+	// alone: it is the account of all, which shares with nobody.
+	alone bool
+	// line is the last instant that was promised to it, or at which it claimed one.
+	line int64
 	// own is the last instant that it was told to come back because of its own messages.
 	own int64
 }
@@ -172,51 +179,91 @@ func (s *tenants) none() {
 // rate says whether t holds more than its part; what it was promised counts as held.
 // A weight is at most 1,000 and HIGH at most 10^8: with 10^5 tenants nothing overflows.
 func (s *tenants) rate(t *tenant) {
-	all := s.weight
-	if t.messages() == 0 {
-		all += uint64(t.weight)
-	}
+	all := s.among(t)
 	held, weight := (t.messages()+uint64(t.slots))*all, uint64(t.weight)
 	switch {
 	case held >= s.high*weight:
+		t.open = false
 		s.setOver(t, true)
-	case held <= s.low*weight:
+	case !t.over:
+	case held == 0 || 10*held < 9*s.low*weight:
 		s.setOver(t, false)
+	case held <= s.low*weight:
+		t.open = true
 	}
 }
 
-// part is t's part of HIGH, in messages.
-func (s *tenants) part(t *tenant) uint64 { return s.high * uint64(t.weight) / max(1, s.weight) }
+// part is t's part of a number of messages.
+func (s *tenants) part(t *tenant, of uint64) uint64 { return of * uint64(t.weight) / s.among(t) }
+
+// among is the weight of those with messages, and t's.
+func (s *tenants) among(t *tenant) uint64 {
+	if t.alone {
+		return uint64(t.weight)
+	}
+	if t.messages() == 0 {
+		return s.weight + uint64(t.weight)
+	}
+	return s.weight
+}
+
+// filled reports whether t's messages are its part of HIGH.
+func (s *tenants) filled(t *tenant) bool {
+	return t.messages()*s.among(t) >= s.high*uint64(t.weight)
+}
+
+// shareOver is t's part of what is left to those above their part.
+func (s *tenants) shareOver(t *tenant) float64 {
+	all := s.overWeight
+	if !t.over {
+		all += uint64(t.weight)
+	}
+	return float64(t.weight) / float64(all)
+}
 
 func (s *tenants) setOver(t *tenant, over bool) {
 	if t.over == over {
 		return
 	}
-	if t.over = over; over {
+	if t.over = over; t.alone {
+		return
+	}
+	if over {
+		s.overWeight += uint64(t.weight)
 		s.over = append(s.over, t)
 		t.place = int32(len(s.over))
 		return
 	}
+	s.overWeight -= uint64(t.weight)
 	last := s.over[len(s.over)-1]
 	s.over[t.place-1], last.place = last, t.place
 	s.over[len(s.over)-1] = nil
 	s.over = s.over[:len(s.over)-1]
 }
 
-// share is t's part of the rate among those with messages; of one without, as if it had.
-func (s *tenants) share(t *tenant, name string) float64 {
-	weight, all := float64(s.weightOf(name)), float64(s.weight)
-	if t == nil || t.messages() == 0 {
-		all += weight
+// share is t's part of the rate among those with messages.
+func (s *tenants) share(t *tenant) float64 { return float64(t.weight) / float64(s.among(t)) }
+
+// after is an instant from one on that keeps a gap from the last of t's line.
+func (t *tenant) after(from, gap int64) int64 {
+	if t.line == 0 {
+		return from
 	}
-	return weight / all
+	return max(from, t.line+gap)
 }
 
 // reweigh puts other weights in force; it costs a look at every tenant.
 func (s *tenants) reweigh(w map[string]uint32) {
 	s.weights, s.weight = w, 0
 	for _, t := range s.named {
-		if t.weight = s.weightOf(t.name); t.messages() > 0 {
+		if t.over {
+			s.overWeight -= uint64(t.weight)
+		}
+		t.weight = s.weightOf(t.name)
+		if t.over {
+			s.overWeight += uint64(t.weight)
+		}
+		if t.messages() > 0 {
 			s.weight += uint64(t.weight)
 		}
 	}

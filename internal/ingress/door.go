@@ -121,6 +121,7 @@ type verdict struct {
 	shadow  *Refusal  // what would have refused it in another mode
 	out     *nats.Msg // what to forward
 	ask     Ask
+	topic   string
 	id      Identity
 	wishes  wishes
 }
@@ -136,7 +137,7 @@ func (d *Door) mute(reply string) bool {
 func (d *Door) decide(in incoming, now int64, wall func() time.Time) verdict {
 	v := d.read(in, wall)
 	if v.refused == nil {
-		d.judge(&v, now, 0, wall)
+		d.judge(in, &v, now, 0, wall)
 	}
 	return v
 }
@@ -191,14 +192,14 @@ func (d *Door) read(in incoming, wall func() time.Time) verdict {
 		return v
 	}
 	v.ask, v.id, v.wishes = Ask{Tenant: tenant, ID: w.id}, id, w
-	v.out = &nats.Msg{Subject: d.backlog + tenant + "." + topic, Reply: m.Reply, Header: m.Header, Data: m.Data}
+	v.topic = topic
 	return v
 }
 
 // judge asks whether a message that was read may pass, behind others that will take as
 // much as ahead from its limits. It can be asked again. It takes from the limits if ahead
 // is 0 and the message passes.
-func (d *Door) judge(v *verdict, now, ahead int64, wall func() time.Time) {
+func (d *Door) judge(in incoming, v *verdict, now, ahead int64, wall func() time.Time) {
 	v.refused, v.shadow = d.shut(), nil
 	if v.refused != nil {
 		return
@@ -207,6 +208,7 @@ func (d *Door) judge(v *verdict, now, ahead int64, wall func() time.Time) {
 	switch {
 	case final:
 		v.refused = r
+		return
 	case r != nil:
 		// In earnest it would have taken nothing, so that the next would have met
 		// the same limits.
@@ -214,6 +216,8 @@ func (d *Door) judge(v *verdict, now, ahead int64, wall func() time.Time) {
 	case d.mode != Open && ahead == 0:
 		d.limits.Take(now, v.id, v.wishes.cost)
 	}
+	m := in.msg
+	v.out = &nats.Msg{Subject: d.backlog + v.tenant + "." + v.topic, Reply: m.Reply, Header: m.Header, Data: m.Data}
 }
 
 // weigh asks the limits and the backlog. final: the refusal holds in this mode. A

@@ -105,6 +105,47 @@ func TestLongestWait(t *testing.T) {
 	}
 }
 
+// The backlog is asked for the message itself: by its tenant's id, and with the time that
+// its limits hold it back; and told of it again when it is forwarded.
+func TestWhatTheBacklogIsAsked(t *testing.T) {
+	d, limits, room := testDoor()
+	m := func(h nats.Header) incoming {
+		return incoming{msg: &nats.Msg{Subject: "ingress.acme.t", Header: h, Data: []byte("x")}}
+	}
+	v := d.decide(m(nats.Header{"Nats-Msg-Id": {"7"}}), 0, time.Now)
+	if want := (Ask{Tenant: "acme", ID: "acme/7"}); v.ask != want || room.asked[0] != want {
+		t.Errorf("asked %+v, and forwarded as %+v", room.asked, v.ask)
+	}
+	v = d.decide(m(nil), 0, time.Now)
+	if want := (Ask{Tenant: "acme"}); v.ask != want || room.asked[1] != want {
+		t.Errorf("without an id: asked %+v, and forwarded as %+v", room.asked[1], v.ask)
+	}
+	limits.refuse(&Excess{Scope: "tenant", Limit: "x", Wait: time.Second})
+	d.decide(m(nil), 0, time.Now)
+	if want := (Ask{Tenant: "acme", Least: time.Second}); room.asked[2] != want {
+		t.Errorf("over a limit: asked %+v", room.asked[2])
+	}
+	d.mode = Open
+	d.decide(m(nil), 0, time.Now)
+	if len(room.asked) != 3 {
+		t.Error("asked for a place with limits and backpressure off")
+	}
+}
+
+func TestStalledIsSaid(t *testing.T) {
+	for _, c := range []struct {
+		room Room
+		want string
+	}{
+		{Room{}, "the backlog is full"},
+		{Room{Stalled: true}, "the backlog is full, and nothing is delivered at present"},
+	} {
+		if r := backlogged(c.room); r.Text != c.want {
+			t.Errorf("%+v: %q", c.room, r.Text)
+		}
+	}
+}
+
 func TestAllowedTenants(t *testing.T) {
 	d, _, _ := testDoor()
 	for tenant, want := range map[string]bool{"acme": true, "ACME": false, "acme2": false, "free-1": true, "free-": true, "free": false} {

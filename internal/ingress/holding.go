@@ -82,7 +82,7 @@ func (h *holding) put(m heldMessage, wait time.Duration, now int64) bool {
 	if h.most == 0 || wait < 0 || int64(wait) > m.in.at+h.most-now {
 		return false
 	}
-	size := m.v.out.Size()
+	size := m.in.msg.Size()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.n >= heldMessages || h.bytes+size > heldBytes {
@@ -120,7 +120,7 @@ func (h *holding) again(m heldMessage, wait time.Duration, now int64) bool {
 	copy(l.queue[1:], l.queue)
 	l.cost += m.v.wishes.cost
 	h.n++
-	h.bytes += m.v.out.Size()
+	h.bytes += m.in.msg.Size()
 	m.at = now + max(int64(wait), int64(time.Millisecond))
 	l.queue[0], l.at = m, m.at
 	heap.Fix(&h.due, l.place)
@@ -158,7 +158,7 @@ func (h *holding) pop(l *line) heldMessage {
 	l.queue = l.queue[1:]
 	l.cost -= m.v.wishes.cost
 	h.n--
-	h.bytes -= m.v.out.Size()
+	h.bytes -= m.in.msg.Size()
 	if len(l.queue) == 0 {
 		heap.Remove(&h.due, l.place)
 		delete(h.lines, l.tenant)

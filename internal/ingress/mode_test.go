@@ -44,6 +44,7 @@ func TestModes(t *testing.T) {
 	}{
 		{name: "limit", spoil: limit, reason: "rate_limited", err: 60429},
 		{name: "backlog", spoil: func(w *web) { w.space.full.Store(true) }, reason: "backlog", err: 60503},
+		{name: "tenant's backlog", spoil: func(w *web) { w.space.own.Store(true) }, reason: "tenant_backlog", err: 60430},
 		{name: "deadline", spoil: func(w *web) { w.space.stay.Store(int64(time.Hour)) }, headers: []string{"Flowgate-Deadline", "1s"}, reason: "deadline", err: 60408},
 		{name: "MAX", spoil: func(w *web) { w.space.max.Store(true) }, reason: "backlog", always: true, err: 60503},
 		{name: "MAX and a limit", spoil: func(w *web) { limit(w); w.space.max.Store(true) }, reason: "backlog", always: true, err: 60503},

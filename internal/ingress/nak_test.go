@@ -35,6 +35,11 @@ func TestNAK(t *testing.T) {
 			nats.Header{"Flowgate-Reason": {"backlog"}, "Flowgate-Retry-After-Ms": {"2001"}, "Retry-After": {"3"}},
 		},
 		{
+			Refusal{Reason: TenantBacklogged, Text: "tenant acme has too many messages in the backlog", Wait: 50 * time.Millisecond},
+			`{"type":"io.flowgate.v1.nak","error":{"code":429,"err_code":60430,"description":"tenant acme has too many messages in the backlog; retry_after_ms=50"},"stream":"FLOWGATE","seq":0,"reason":"tenant_backlog","retry_after_ms":50}`,
+			nats.Header{"Flowgate-Reason": {"tenant_backlog"}, "Flowgate-Retry-After-Ms": {"50"}, "Retry-After": {"1"}},
+		},
+		{
 			Refusal{Reason: PastDue, Text: "late", Wait: NoRetry},
 			`{"type":"io.flowgate.v1.nak","error":{"code":503,"err_code":60408,"description":"late"},"stream":"FLOWGATE","seq":0,"reason":"deadline"}`,
 			nats.Header{"Flowgate-Reason": {"deadline"}},

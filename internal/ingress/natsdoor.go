@@ -314,7 +314,7 @@ func (n *NATS) handle(in incoming) {
 	v := n.door.read(in, time.Now)
 	if v.refused == nil {
 		ahead, behind := n.holding.ahead(v.tenant)
-		n.door.judge(&v, now, ahead, time.Now)
+		n.door.judge(in, &v, now, ahead, time.Now)
 		if (behind && v.refused == nil || v.refused.passing()) && n.holding.put(heldMessage{in: in, v: v}, v.refused.wait(), now) {
 			return
 		}
@@ -336,7 +336,7 @@ func (n *NATS) release() {
 		if !ok {
 			return
 		}
-		n.door.judge(&m.v, now, 0, time.Now)
+		n.door.judge(m.in, &m.v, now, 0, time.Now)
 		if m.v.refused.passing() && n.holding.again(m, m.v.refused.Wait, now) {
 			continue
 		}
