@@ -98,9 +98,15 @@ func (b *Backlog) letsIn(t *tenant, depth uint64) (ok, fairly bool) {
 	if !a.over {
 		return true, b.rules.Fair
 	}
+	if others != 0 {
+		return false, false
+	}
+	if depth <= b.rules.Low {
+		return a.open || a.slots == 0, false
+	}
 	// It must not bring the pressure about again: the level would go up and down all the
 	// time where somebody has more to send than fits.
-	return (a.open || b.slots.live == 0) && others == 0 && (depth <= b.rules.Low || depth+1 < b.rules.High), false
+	return a.open && depth+1 < b.rules.High, false
 }
 
 // account is what t's messages count for: its own, or that of all if there are no parts.
@@ -128,7 +134,8 @@ func (b *Backlog) key(ask Ask) uint64 {
 	return max(1, h.Sum64())
 }
 
-// expire forgets slots whose time has passed.
+// expire forgets slots whose time has passed. If nobody came for the last of them, nobody
+// waits any more.
 func (b *Backlog) expire(now int64) {
 	for {
 		owner, ok := b.slots.expired(now - int64(grace))
@@ -136,6 +143,9 @@ func (b *Backlog) expire(now int64) {
 			return
 		}
 		b.tenants.unslot(b.tenants.numbered[owner])
+		if b.slots.live == 0 && b.raised == 0 {
+			b.saturated = false
+		}
 	}
 }
 

@@ -104,6 +104,7 @@ func New(rules Rules, deps Deps) *Backlog {
 		all:      tenant{weight: 1, alone: true},
 	}
 	b.setSignals(rules)
+	b.byPart.Add(deps.Clock(), 0) // its window begins now
 	return b
 }
 

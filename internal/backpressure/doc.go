@@ -11,9 +11,9 @@
 // holds less than its weight's part of HIGH is let in while there is room below MAX. At MAX
 // everyone is refused; the stream's own limit stands behind that.
 //
-// The hint to the refused is a promise. It is the time until its tenant is back at its part
-// of LOW, at its share of the measured drain rate, and a slot of its own in its tenant's
-// line, one slot each 1/rate. At its slot it is let in, known by its message id or, without
+// The hint to the refused is a promise. It is the time until the backlog is back at LOW, or
+// its tenant at its part of it, at the measured drain rate, and a slot of its own in its
+// tenant's line, one slot each 1/rate of that tenant. At its slot it is let in, known by its message id or, without
 // one, as the next due of its tenant. From HIGH on until the depth is below 0.9 of LOW and
 // nobody has a slot, who comes for the first time gets a slot too, unless its tenant is back
 // at its part of LOW and owes nobody a place. Slots that nobody claims idle nobody: below

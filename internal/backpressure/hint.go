@@ -22,9 +22,14 @@ const never = math.MaxInt64 / 4
 // time between two of its line, both in nanoseconds and at most never.
 func (b *Backlog) first(now int64, a *tenant, full bool) (first, gap int64) {
 	gap = b.gap(now, a)
+	depth, all := b.depth(), 0.0
+	// Whichever comes first: the backlog at LOW, or its own part of it.
 	held, low := a.messages(), b.tenants.part(a, b.rules.Low)
 	wait := float64(gap) * float64(held-min(held, low))
-	depth, all := b.depth(), 0.0
+	if !a.alone {
+		left := max(b.left(now), b.drainRate(now)*b.tenants.share(a))
+		wait = min(wait, float64(depth-min(depth, b.rules.Low))/left*float64(time.Second))
+	}
 	if full {
 		all = float64(depth - min(depth, b.rules.High))
 	}
@@ -47,14 +52,16 @@ func (b *Backlog) first(now int64, a *tenant, full bool) (first, gap int64) {
 func (b *Backlog) gap(now int64, a *tenant) int64 {
 	rate := b.drainRate(now)
 	if !a.alone {
-		left := rate - b.byPart.PerSecond(now)
-		rate = max(rate*b.tenants.share(a), left*b.tenants.shareOver(a))
+		rate = max(rate*b.tenants.share(a), b.left(now)*b.tenants.shareOver(a))
 	}
 	if gap := float64(time.Second) / rate; gap < never {
 		return int64(gap)
 	}
 	return never
 }
+
+// left is the rate that tenants below their part leave.
+func (b *Backlog) left(now int64) float64 { return b.drainRate(now) - b.byPart.PerSecond(now) }
 
 // stall is from when on messages are delivered: now, or at the end of a pause if it is
 // known. It requires that mu is held.

@@ -273,3 +273,32 @@ func TestNothingIsKeptOfTenantsThatAreGone(t *testing.T) {
 	}
 	runtime.KeepAlive(h)
 }
+
+// A quiet tenant that comes by does not make a hog's hint longer than it takes the backlog
+// to be back at LOW.
+func TestHintOfAHog(t *testing.T) {
+	h := newHandBy(t, fairRules)
+	h.publish("hog", 1000)
+	for i := range 9 {
+		h.store(fmt.Sprint("quiet", i))
+	}
+	a := h.ask("hog", "a")
+	h.near("hint", a.Wait, 209*5*time.Millisecond)
+	if s := h.Snapshot(int64(h.now)); len(s.OverPart) != 1 || s.OverPart[0].Slots != 1 || s.Hint != s.OverPart[0].Hint || (s.Hint-a.Wait).Abs() > 60*time.Millisecond {
+		t.Errorf("%+v", s)
+	}
+	// What they take from then on is theirs.
+	h.now += 5 * time.Second
+	for range 5 * 100 {
+		if !h.Look(int64(h.now), Ask{Tenant: "quiet0"}).OK {
+			break
+		}
+		h.store("quiet0")
+		h.settle("quiet0", 1)
+		h.now += 10 * time.Millisecond
+	}
+	h.busySince = 0
+	if wait := h.ask("hog", "b").Wait; wait < 2*time.Second || wait > 2200*time.Millisecond {
+		t.Errorf("with half of the rate left: %v, want 209 messages at 100/s", wait)
+	}
+}
