@@ -36,8 +36,7 @@ func TestHysteresis(t *testing.T) {
 		{81, false},
 		{80, true}, // at LOW
 		{81, true},
-		{98, true},
-		{99, false}, // it would be at HIGH again
+		{99, true}, // nobody has a place any more
 		{250, false},
 		{81, false},
 		{0, true},
