@@ -88,6 +88,9 @@ func (b *Backlog) Look(now int64, ask Ask) Answer {
 // held.
 func (b *Backlog) letsIn(t *tenant, depth uint64) (ok, fairly bool) {
 	others := b.raised &^ (1 << Depth)
+	if b.raised != 0 && b.strangers(depth) {
+		return false, false
+	}
 	switch {
 	case b.is(Storage), b.raised != 0 && !b.rules.Fair:
 		return false, false
@@ -107,6 +110,12 @@ func (b *Backlog) letsIn(t *tenant, depth uint64) (ok, fairly bool) {
 	// It must not bring the pressure about again: the level would go up and down all the
 	// time where somebody has more to send than fits.
 	return a.open && depth+1 < b.rules.High, false
+}
+
+// strangers reports whether it is not known of a good part of the backlog whose it is, as
+// right after a start: then nobody can be said to hold less than its part.
+func (b *Backlog) strangers(depth uint64) bool {
+	return 20*(depth-min(depth, b.tenants.messages)) > b.rules.High
 }
 
 // account is what t's messages count for: its own, or that of all if there are no parts.
@@ -198,7 +207,8 @@ func (b *Backlog) refuse(now int64, ask Ask, t *tenant, held ref, full bool) Ans
 
 // refuseOwn is for a tenant that holds TENANT_MAX messages: the hint is the time until so
 // many of its own are gone, at its share of the rate, that one fits in, one after the
-// other.
+// other, and from the beginning once all its own would be gone: who asks again and again
+// does not put off the others for longer than that. It is no promise.
 func (b *Backlog) refuseOwn(now int64, t *tenant) Answer {
 	a := Answer{Own: true}
 	from, known := b.stall(now)
@@ -208,7 +218,11 @@ func (b *Backlog) refuseOwn(now int64, t *tenant) Answer {
 		a.Wait, a.Stalled = b.guess(now, int64(min(ahead, never))), true
 		return a
 	}
-	at := max(float64(from)+ahead, float64(t.own)+gap, float64(now)+float64(minHint))
+	first := max(float64(from)+ahead, float64(now)+float64(minHint))
+	at := max(first, float64(t.own)+gap)
+	if at > first+float64(b.rules.TenantMax)*gap {
+		at = first
+	}
 	if at-float64(now) > float64(maxHint) {
 		a.Wait = b.spread(maxHint)
 		return a

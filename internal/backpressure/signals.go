@@ -118,18 +118,18 @@ func (b *Backlog) read(n Signal, value uint64) {
 			if b.deps.Lenient {
 				consequence = "producers would be refused if the mode were enforce"
 			}
-			b.log.Warn("the backlog is under pressure: "+consequence, "signal", n, "value", s.shown(s.Value), "high", s.shown(s.High), "low", s.shown(s.Low), "depth", b.depth(), "times", s.ToPressured)
+			b.log.Warn("the backlog is under pressure: "+consequence, "signal", n.String(), "value", s.shown(s.Value), "high", s.shown(s.High), "low", s.shown(s.Low), "depth", b.depth(), "times", s.ToPressured)
 		})
 		return
 	}
 	b.raised &^= 1 << n
 	s.ToNormal++
 	s.quietDown.Do(func() {
-		text := "the backlog is back at its low mark: producers are admitted"
+		text := "the backlog is back at its low mark: producers are admitted, those first who were promised a place"
 		if b.raised != 0 {
 			text = "the backlog is back at a low mark, and still under pressure by another signal"
 		}
-		b.log.Info(text, "signal", n, "value", s.shown(s.Value), "high", s.shown(s.High), "low", s.shown(s.Low), "depth", b.depth(), "times", s.ToNormal)
+		b.log.Info(text, "signal", n.String(), "value", s.shown(s.Value), "high", s.shown(s.High), "low", s.shown(s.Low), "depth", b.depth(), "times", s.ToNormal)
 	})
 }
 

@@ -302,3 +302,42 @@ func TestHintOfAHog(t *testing.T) {
 		t.Errorf("with half of the rate left: %v, want 209 messages at 100/s", wait)
 	}
 }
+
+// After a start with messages of nobody knows whom nobody counts as below its part.
+func TestStrangersAfterAStart(t *testing.T) {
+	h := newHandBy(t, fairRules)
+	h.Start(fairRules.High-1, fairRules.High-1)
+	for i := range 3 {
+		h.publish(fmt.Sprint("tenant", i), 1)
+	}
+	if s := h.Snapshot(int64(h.now)); !s.Pressured {
+		t.Fatalf("%+v", s)
+	}
+	if h.ask("newcomer", "a").OK {
+		t.Error("let in while it is not known whose the backlog is")
+	}
+	for seq := uint64(1); seq < fairRules.High; seq++ {
+		h.Backlog.Seen(seq, "hog")
+	}
+	if !h.ask("newcomer", "a").OK {
+		t.Error("a newcomer beside a hog is refused")
+	}
+}
+
+// However often a tenant asks that holds all it may, its hints stay within the time in
+// which that would be gone.
+func TestTenantMaxHintsAreBounded(t *testing.T) {
+	rules := fairRules
+	rules.TenantMax = 50
+	h := newHandBy(t, rules)
+	h.publish("acme", 50)
+	for range 500 {
+		a := h.ask("acme", "same")
+		if a.OK || !a.Own {
+			t.Fatalf("%+v", a)
+		}
+		if most := 51 * time.Second / 200; a.Wait > most+minHint {
+			t.Fatalf("told to wait for %s, and all its own are gone in %s", a.Wait, most)
+		}
+	}
+}

@@ -41,7 +41,7 @@ func TestForgedCanary(t *testing.T) {
 		r := newRig(t) // the watch does not run
 		f := r.door.forward
 		r.pipe.swallow.Store(true)
-		if err := f.forward(&nats.Msg{Subject: "flowgate.backlog.acme.t"}, 0); err != nil {
+		if err := f.forward(&nats.Msg{Subject: "flowgate.backlog.acme.t"}, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 		for _, subject := range []string{".s.18446744073709551615", ".s.2", ".r.1", ".1", ".s.", ".s.-1", ".x.1"} {
@@ -108,7 +108,7 @@ func TestCanaryAcrossConnections(t *testing.T) {
 		r := newRig(t) // the watch does not run
 		f := r.door.forward
 		r.pipe.swallow.Store(true)
-		if err := f.forward(&nats.Msg{Subject: "flowgate.backlog.acme.t"}, 0); err != nil {
+		if err := f.forward(&nats.Msg{Subject: "flowgate.backlog.acme.t"}, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

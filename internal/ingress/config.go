@@ -28,7 +28,7 @@ type Config struct {
 	// APIKeysFile has a key and its tenant a line.
 	APIKeysFile string `env:"API_KEYS_FILE" desc:"file with <key> <tenant> a line, read again when it changes; set: HTTP needs a key"`
 	// Hold is for how long the answer is held back when the message will pass within it.
-	Hold units.Span `env:"HOLD" default:"off" desc:"hold a message that would be refused up to this long, 2s at most, if it will pass within it, in place of refusing it; off: not at all"`
+	Hold units.Span `env:"HOLD" default:"off" desc:"hold a message that would be refused up to this long if it will pass within it, in place of refusing it; at most 2s, of which 1.5s are used; off: not at all"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []string `env:"TRUSTED_PROXIES" desc:"networks (CIDR) of proxies whose X-Forwarded-For is believed, separated by commas"`
 }

@@ -85,7 +85,8 @@ type Forwarder struct {
 // pending is a forwarded message that is not confirmed.
 type pending struct {
 	reply string
-	at    int64
+	at    int64 // received
+	sent  int64 // forwarded: it may have been held before
 }
 
 // impossibleSequence is a last sequence that no stream has.
@@ -117,17 +118,17 @@ func newForwarder(nc *nats.Conn, backlog string, stored bool, now func() int64, 
 	}
 }
 
-// forward publishes m, received at the instant at. It is called by one
+// forward publishes m, received at the instant at, at the instant now. It is called by one
 // goroutine. An error means that the message did not leave and its producer has
 // no answer.
-func (f *Forwarder) forward(m *nats.Msg, at int64) error {
+func (f *Forwarder) forward(m *nats.Msg, at, now int64) error {
 	f.mu.Lock()
 	if f.head-f.tail >= ringSize {
 		f.mu.Unlock()
 		return errUnconfirmed
 	}
 	entry := f.head
-	f.ring[entry%ringSize] = pending{m.Reply, at}
+	f.ring[entry%ringSize] = pending{m.Reply, at, now}
 	f.head++
 	first := f.head-f.tail == 1
 	f.mu.Unlock()
@@ -321,7 +322,7 @@ func (f *Forwarder) giveUp(instant int64) {
 			return
 		}
 		oldest := f.ring[f.tail%ringSize]
-		if oldest.at < instant+int64(patience-silence) {
+		if oldest.sent < instant+int64(patience-silence) {
 			f.silent.Store(true)
 		}
 		if oldest.at >= instant {

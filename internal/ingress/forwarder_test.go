@@ -206,11 +206,11 @@ func TestUnconfirmedBounded(t *testing.T) {
 		r := newRig(t) // the watch does not run: nothing is ever confirmed
 		f := r.door.forward
 		for i := range ringSize {
-			if err := f.forward(&nats.Msg{Subject: "void"}, 0); err != nil {
+			if err := f.forward(&nats.Msg{Subject: "void"}, 0, 0); err != nil {
 				t.Fatalf("message %d: %v", i, err)
 			}
 		}
-		if err := f.forward(&nats.Msg{Subject: "void"}, 0); err == nil {
+		if err := f.forward(&nats.Msg{Subject: "void"}, 0, 0); err == nil {
 			t.Error("one more than the ring holds was taken")
 		}
 		v := r.door.door.decide(incoming{msg: &nats.Msg{Subject: "ingress.acme.t", Reply: "_INBOX.1"}}, 0, time.Now)

@@ -361,7 +361,7 @@ func (n *NATS) conclude(in incoming, v *verdict, now int64) {
 		if strings.HasPrefix(v.out.Reply, importReply) {
 			v.out.Reply = n.callers.relay(v.out.Reply, in.at)
 		}
-		err := n.forward.forward(v.out, in.at)
+		err := n.forward.forward(v.out, in.at, now)
 		if !errors.Is(err, errUnconfirmed) {
 			n.deps.Backpressure.Enter(now, v.ask, v.out.Size())
 		}

@@ -27,6 +27,10 @@ type Audit struct {
 	leader      string    // the server that leads the consumer
 	stableSince time.Time // nothing pending on the server since then
 	doubts      int       // looks in a row that found a difference
+	// taken is how many handed out messages had come in, and underSince since when none
+	// came though there were more.
+	taken      uint64
+	underSince time.Time
 }
 
 const (
@@ -36,6 +40,8 @@ const (
 	idleEvery = 4 * time.Second
 	// doubtful is after how many looks a difference is believed.
 	doubtful = 3
+	// underway is for how long what was handed out may take to come in.
+	underway = 10 * time.Second
 	// missing is for how long the stream may be gone before Run fails.
 	missing = 5 * time.Second
 )
@@ -145,12 +151,18 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 		moved = a.leader != "" && c.Cluster.Leader != a.leader
 		a.leader = c.Cluster.Leader
 	}
+	// What was handed out and has not come in is not in the index, however long ago.
+	under := c.Delivered.Consumer > s.taken
 	switch {
-	case c.NumPending > 0:
+	case c.NumPending > 0 || under:
 		a.stableSince = time.Time{}
 	case a.stableSince.IsZero():
 		a.stableSince = now
 	}
+	if !under || a.taken != s.taken {
+		a.taken, a.underSince = s.taken, now
+	}
+	lost := now.Sub(a.underSince) >= underway
 	stable := !a.stableSince.IsZero() && now.Sub(a.stableSince) >= auditEvery*9/10 // a tick may be early
 	// What the index holds, at the least and at the most, against the stream.
 	least, most := min(least0, least1), max(most0, most1)
@@ -200,6 +212,8 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	switch {
 	case moved:
 		s.reset("the consumer has another leader")
+	case lost:
+		s.reset("messages were handed out and did not come in")
 	case doubt:
 		s.reset("the index and the stream disagree")
 	}

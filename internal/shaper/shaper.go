@@ -108,6 +108,7 @@ type Shaper struct {
 	index   *index
 	saved   map[uint64]attempts // of messages not seen yet
 	gen     uint32
+	taken   uint64            // of the messages handed out since the last reset, the last that came in
 	pruned  uint32            // the generation that was compared with the index last
 	prefix  string            // of the newest handles
 	odd     map[uint64]string // handles of another form, by sequence

@@ -259,7 +259,11 @@ func TestClientSlowsDownBeforeItIsRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := start(t, "FLOWGATE_BACKPRESSURE_HIGH=100", "FLOWGATE_BACKPRESSURE_LOW=10", "FLOWGATE_SHAPER_RATE=10/s", "FLOWGATE_LIMIT_TENANT=unlimited")
 		_, js := r.client()
-		r.admitted(js, "acme", 100)
+		for { // until it is full
+			if _, err := js.Publish(t.Context(), "ingress.acme.orders", nil); err != nil {
+				break
+			}
+		}
 		listening, deaf := r.patient(client.Config{}), r.patient(client.Config{Quiet: true})
 		time.Sleep(2 * time.Second)
 		_, before := r.tries()

@@ -168,3 +168,21 @@ func TestHoldEnds(t *testing.T) {
 		<-done
 	})
 }
+
+// What was held is not taken for a broker that does not confirm.
+func TestHoldIsNoSilence(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t, "FLOWGATE_INGRESS_HOLD=2s", "FLOWGATE_LIMIT_TENANT=token-bucket:50/s,burst=20")
+		for range 5 {
+			_, refused, _ := answered(r, "acme", 150, nil)
+			for _, wait := range refused {
+				if wait == time.Second { // overloaded
+					t.Fatal("refused as if the broker were silent")
+				}
+			}
+		}
+		if r.running().door.Silent() {
+			t.Error("the broker is taken for silent")
+		}
+	})
+}
