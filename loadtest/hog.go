@@ -92,7 +92,7 @@ func besideHog(ctx context.Context, length time.Duration, times float64) (waits 
 			return nil, 0, err
 		}
 		defer end()
-		all.Go(func() { _ = flood(running, js, "ingress.hog.orders", rate/tenants*times) })
+		all.Go(func() { _ = flood(running, js, func(int) string { return "ingress.hog.orders" }, rate/tenants*times) })
 	}
 	for i := range tenants - 1 {
 		js, end, err := connect()
@@ -127,24 +127,4 @@ func besideHog(ctx context.Context, length time.Duration, times float64) (waits 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waits, refused, errors.Join(problem, ctx.Err())
-}
-
-// flood publishes at a rate, whatever the answers, until ctx ends.
-func flood(ctx context.Context, js jetstream.JetStream, subject string, perSecond float64) error {
-	const each = 2 * time.Millisecond
-	tick := time.NewTicker(each)
-	defer tick.Stop()
-	start, sent := time.Now(), 0
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		for want := int(time.Since(start).Seconds() * perSecond); sent < want; sent++ {
-			if _, err := js.PublishAsync(subject, make([]byte, 256)); err != nil && ctx.Err() == nil {
-				return err
-			}
-		}
-	}
 }

@@ -49,3 +49,24 @@ func publish(ctx context.Context, js jetstream.JetStream, l load) error {
 		return ctx.Err()
 	}
 }
+
+// flood publishes at a rate, whatever the answers, until ctx ends; subject is that of the
+// i-th message.
+func flood(ctx context.Context, js jetstream.JetStream, subject func(i int) string, perSecond float64) error {
+	const each = 2 * time.Millisecond
+	tick := time.NewTicker(each)
+	defer tick.Stop()
+	start, sent := time.Now(), 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for want := int(time.Since(start).Seconds() * perSecond); sent < want; sent++ {
+			if _, err := js.PublishAsync(subject(sent), make([]byte, 256)); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}

@@ -121,20 +121,5 @@ func topUp(ctx context.Context, url string, perSecond uint64) error {
 	if err != nil {
 		return err
 	}
-	const each = 5 * time.Millisecond
-	tick := time.NewTicker(each)
-	defer tick.Stop()
-	start, sent := time.Now(), 0
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		for want := int(time.Since(start).Seconds() * float64(perSecond)); sent < want; sent++ {
-			if _, err := js.PublishAsync(fmt.Sprintf("ingress.tenant%d.orders", sent%3), make([]byte, 256)); err != nil {
-				return err
-			}
-		}
-	}
+	return flood(ctx, js, func(i int) string { return fmt.Sprintf("ingress.tenant%d.orders", i%3) }, float64(perSecond))
 }

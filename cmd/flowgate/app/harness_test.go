@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/bubble"
 	"github.com/flowgate/flowgate/internal/consumers"
 )
 
@@ -116,6 +117,7 @@ func tryStart(t *testing.T, dir string, s *sink, environ ...string) (*running, e
 
 // stop ends the gateway as SIGTERM does, and returns what Run did.
 func (r *running) stop() error {
+	bubble.Settle()
 	r.cancel()
 	<-r.ended
 	return r.result
