@@ -315,8 +315,9 @@ func (b *Backlog) drainTime(now int64, n uint64) float64 {
 	return float64(n) / b.drainRate(now) * float64(time.Second)
 }
 
-// drainRate is what the outlet delivers a second while it has work and is not stalled. What was measured counts once there has been work for a second; before,
-// the pace that the outlet aims at. It requires that mu is held.
+// drainRate is what the outlet delivers a second while it has work and is not stalled.
+// What was measured counts once there has been work for a second; before, the pace that
+// the outlet aims at. It requires that mu is held.
 func (b *Backlog) drainRate(now int64) float64 {
 	aim := b.deps.Rate()
 	if _, stalled := b.deps.Stalled(); stalled {

@@ -152,15 +152,16 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 		a.leader = c.Cluster.Leader
 	}
 	// What was handed out and has not come in is not in the index, however long ago.
-	under := c.Delivered.Consumer > s.taken
+	taken := s.taken.Load()
+	under := c.Delivered.Consumer > taken
 	switch {
 	case c.NumPending > 0 || under:
 		a.stableSince = time.Time{}
 	case a.stableSince.IsZero():
 		a.stableSince = now
 	}
-	if !under || a.taken != s.taken {
-		a.taken, a.underSince = s.taken, now
+	if !under || a.taken != taken {
+		a.taken, a.underSince = taken, now
 	}
 	lost := now.Sub(a.underSince) >= underway
 	stable := !a.stableSince.IsZero() && now.Sub(a.stableSince) >= auditEvery*9/10 // a tick may be early

@@ -107,7 +107,8 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	s.mu.Lock()
 	s.gen++
 	gen := s.gen
-	s.taken, s.audit.underSince = 0, time.Now()
+	s.taken.Store(0)
+	s.audit.underSince = time.Now()
 	s.audit.stableSince = time.Time{}
 	s.mu.Unlock()
 	s.acks.reset(uint8(gen))
@@ -174,7 +175,7 @@ func (s *Shaper) takeIn(msg *nats.Msg, gen uint32) error {
 		return err
 	}
 	seq := meta.Sequence.Stream
-	defer s.came(meta.Sequence.Consumer)
+	defer s.taken.Store(meta.Sequence.Consumer)
 	if s.acks.again(seq, msg.Reply) {
 		return nil
 	}
@@ -222,13 +223,6 @@ func (s *Shaper) takeIn(msg *nats.Msg, gen uint32) error {
 		s.poke()
 	}
 	return nil
-}
-
-// came notes that a message that was handed out is dealt with.
-func (s *Shaper) came(number uint64) {
-	s.mu.Lock()
-	s.taken = max(s.taken, number)
-	s.mu.Unlock()
 }
 
 // renew gives m its newest handle. It requires that mu is held.

@@ -84,7 +84,7 @@ func TestPullerTells(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		nc := r.connect()
-		read := func(consumer string) (error, time.Duration) {
+		read := func(consumer string) (time.Duration, error) {
 			ctx, stop := context.WithCancelCause(t.Context())
 			p, err := newPuller(nc, streamName, consumer, 8, stop)
 			if err != nil {
@@ -96,22 +96,22 @@ func TestPullerTells(t *testing.T) {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
-			return err, time.Since(began)
+			return time.Since(began), err
 		}
-		if err, took := read("nobody"); !errors.Is(err, nats.ErrNoResponders) || took > time.Second {
+		if took, err := read("nobody"); !errors.Is(err, nats.ErrNoResponders) || took > time.Second {
 			t.Errorf("a consumer that is not there: %v after %s", err, took)
 		}
 		if _, err := nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT."+streamName+".mute", func(*nats.Msg) {}); err != nil {
 			t.Fatal(err)
 		}
-		if err, took := read("mute"); !errors.Is(err, errSilent) || took != 2*pullHeartbeat {
+		if took, err := read("mute"); !errors.Is(err, errSilent) || took != 2*pullHeartbeat {
 			t.Errorf("a broker that is silent: %v after %s", err, took)
 		}
 		go func() {
 			time.Sleep(time.Minute)
 			_ = r.js.DeleteConsumer(t.Context(), streamName, consumerName)
 		}()
-		if err, took := read(consumerName); err == nil || !strings.Contains(err.Error(), "Consumer Deleted") || took < time.Minute {
+		if took, err := read(consumerName); err == nil || !strings.Contains(err.Error(), "Consumer Deleted") || took < time.Minute {
 			t.Errorf("a consumer that was deleted: %v after %s", err, took)
 		}
 	})

@@ -103,12 +103,14 @@ type Shaper struct {
 	dozing  atomic.Bool // the dispatcher waits for the clock alone, and not for long
 	resync  chan string // asks for a reset of the consumer, with the reason
 	looked  chan struct{}
+	// taken is of the messages handed out since the last reset the last that came in; the
+	// feed alone sets it.
+	taken atomic.Uint64
 
 	mu      sync.Mutex // guards all below
 	index   *index
 	saved   map[uint64]attempts // of messages not seen yet
 	gen     uint32
-	taken   uint64            // of the messages handed out since the last reset, the last that came in
 	pruned  uint32            // the generation that was compared with the index last
 	prefix  string            // of the newest handles
 	odd     map[uint64]string // handles of another form, by sequence

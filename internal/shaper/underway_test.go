@@ -21,16 +21,14 @@ func TestHandedOutAndNotIn(t *testing.T) {
 		state := func() (stable bool, taken uint64, gen uint32) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return !s.audit.stableSince.IsZero(), s.taken, s.gen
+			return !s.audit.stableSince.IsZero(), s.taken.Load(), s.gen
 		}
 		time.Sleep(5 * time.Second)
 		stable, taken, gen := state()
 		if !stable || taken != 50 {
 			t.Fatalf("%d of 50 came in, stable %t", taken, stable)
 		}
-		s.mu.Lock()
-		s.taken = 45 // as if five were on their way still
-		s.mu.Unlock()
+		s.taken.Store(45) // as if five were on their way still
 		time.Sleep(3 * time.Second)
 		if stable, _, now := state(); stable || now != gen {
 			t.Errorf("with messages on their way: stable %t, generation %d after %d", stable, now, gen)
