@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,7 +29,10 @@ type puller struct {
 	sub       *nats.Subscription
 	subject   string
 	ask, owed int // how many are asked for, and not handed out yet
-	silence   *time.Timer
+	// silence looks each two heartbeats whether anything was heard; to set a timer back
+	// at each message would cost as much as to take it in.
+	silence *time.Timer
+	heard   atomic.Bool
 }
 
 var errSilent = errors.New("the broker has been silent for two heartbeats")
@@ -40,10 +44,15 @@ func newPuller(nc *nats.Conn, stream, consumer string, ask int, silent func(erro
 	if err != nil {
 		return nil, err
 	}
-	p := &puller{
-		nc: nc, sub: sub, subject: "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer, ask: ask,
-		silence: time.AfterFunc(2*pullHeartbeat, func() { silent(errSilent) }),
-	}
+	p := &puller{nc: nc, sub: sub, subject: "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer, ask: ask}
+	p.silence = time.AfterFunc(time.Hour, func() {
+		if !p.heard.Swap(false) {
+			silent(errSilent)
+			return
+		}
+		p.silence.Reset(2 * pullHeartbeat)
+	})
+	p.silence.Reset(2 * pullHeartbeat)
 	// What is asked for bounds what can wait here.
 	if err := errors.Join(sub.SetPendingLimits(-1, -1), p.request()); err != nil {
 		p.stop()
@@ -84,7 +93,7 @@ func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.silence.Reset(2 * pullHeartbeat)
+		p.heard.Store(true)
 		if m.Reply != "" {
 			p.owed--
 			return m, nil
