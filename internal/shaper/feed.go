@@ -25,11 +25,9 @@ const (
 	calmFeed  = 10_000 // messages a second
 	slowFeed  = 5_000
 	busyDoor  = 10_000 // messages a second at the front door
-	// fastPull and leastPull are how many messages are asked for, at most and at least,
-	// pullBytes how many bytes they may be if there are more than the least.
-	fastPull  = 256
-	leastPull = 8
-	pullBytes = 32 << 20
+	// asked is how many messages are asked for at a time (measured, of a bare pull
+	// consumer's rate: 30 reach 0.56, 256 0.71, 1,024 0.78).
+	asked = 1024
 )
 
 // feed takes the backlog into the index. After each fault it resets the consumer
@@ -65,12 +63,6 @@ func (s *Shaper) feed(ctx context.Context) error {
 		return errors.New("shaper: the NATS connection was closed for good")
 	}
 	return nil
-}
-
-// pull is how many messages are asked for at a time. The server drops a connection for
-// which more than 64 MiB wait, and 256 messages may be 256 MiB.
-func pull(maxPayload int64) int {
-	return int(min(fastPull, max(leastPull, pullBytes/max(1, maxPayload))))
 }
 
 // leased waits for the lease: whoever does not hold it must not take from the consumer
@@ -117,7 +109,7 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer stop(nil)
-	puller, err := newPuller(s.deps.NATS, s.deps.Stream, s.deps.Consumer, pull(s.deps.NATS.MaxPayload()), stop)
+	puller, err := newPuller(s.deps.NATS, s.deps.Stream, s.deps.Consumer, asked, stop)
 	if err != nil {
 		return err
 	}

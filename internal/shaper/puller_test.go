@@ -43,6 +43,27 @@ func TestPullerReadsOn(t *testing.T) {
 	})
 }
 
+// TestPullerTakesTheOversized: messages that no request has room for are read too.
+func TestPullerTakesTheOversized(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish("acme", 100)
+		p, err := newPuller(r.connect(), streamName, consumerName, 8, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.stop()
+		p.bytes = 10
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		for n := range 100 {
+			if _, err := p.next(ctx); err != nil {
+				t.Fatalf("after %d messages: %v", n, err)
+			}
+		}
+	})
+}
+
 // TestPullerOutlivesItsRequests: a message that comes long after it was asked for, and
 // some after it, come at once.
 func TestPullerOutlivesItsRequests(t *testing.T) {
