@@ -48,7 +48,7 @@ func measureForwarding(ctx context.Context, short bool) ([]figure, error) {
 	}
 	var raw, gated [2][]result
 	for round := range rounds {
-		r, g, err := forwardingRound(ctx, round%2 == 1, async, syncs)
+		r, g, err := forwardingRound(ctx, round%2 == 1, nil, async, syncs)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func median(rs []result, of func(result) float64) float64 {
 
 // forwardingRound runs each load both ways on a fresh server. The server lets
 // clients publish to a stream directly, which the gateway's default would not.
-func forwardingRound(ctx context.Context, gateFirst bool, loads ...publishLoad) (raw, gated []result, err error) {
+func forwardingRound(ctx context.Context, gateFirst bool, environ []string, loads ...publishLoad) (raw, gated []result, err error) {
 	dir, err := os.MkdirTemp("", "flowgate-loadtest-")
 	if err != nil {
 		return nil, nil, err
@@ -92,8 +92,9 @@ func forwardingRound(ctx context.Context, gateFirst bool, loads ...publishLoad) 
 	if err := os.WriteFile(conf, []byte("listen: 127.0.0.1:-1\n"), 0o600); err != nil {
 		return nil, nil, err
 	}
-	g, err := startGateway(ctx, filepath.Join(dir, "data"), discard{}, "FLOWGATE_NATS_CONFIG="+conf,
-		"FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_BACKPRESSURE_HIGH=10000000", "FLOWGATE_BACKPRESSURE_MAX_BYTES=64GiB")
+	g, err := startGateway(ctx, filepath.Join(dir, "data"), discard{}, append([]string{
+		"FLOWGATE_NATS_CONFIG=" + conf, "FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_BACKPRESSURE_HIGH=10000000", "FLOWGATE_BACKPRESSURE_MAX_BYTES=64GiB",
+	}, environ...)...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -34,13 +34,22 @@ func measureRefusing(ctx context.Context, short bool) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
-	a, b := percentile(calm, 0.99), percentile(flooded, 0.99)
+	bareCalm, _, err := besideResponder(ctx, length, false)
+	if err != nil {
+		return nil, err
+	}
+	bareFlooded, _, err := besideResponder(ctx, length, true)
+	if err != nil {
+		return nil, err
+	}
+	p99 := func(took []time.Duration) float64 { return percentile(took, 0.99).Seconds() * 1e3 }
 	return append(figures,
 		figure{"refusals beside", refused, "a second", 0, 0},
-		figure{"p99 to an answer of who is admitted, without refusals", ms(a), "ms", 0, 0},
-		figure{"the same beside the refusals", ms(b), "ms", 0, 0},
-		figure{"added", ms(b - a), "ms", 0, 1},
+		figure{"p99 to an answer of who is admitted, without refusals", p99(calm), "ms", 0, 0},
+		figure{"the same beside the refusals", p99(flooded), "ms", 0, 0},
+		figure{"added", p99(flooded) - p99(calm), "ms", 0, 1},
+		figure{"p99 of a stream without gateway, without refusals", p99(bareCalm), "ms", 0, 0},
+		figure{"the same beside a bare responder that refuses as much", p99(bareFlooded), "ms", 0, 0},
 	), nil
 }
 
@@ -52,50 +61,15 @@ func forwardingPressured(ctx context.Context, short bool) (ratio float64, err er
 	if short {
 		load.messages, rounds = 5_000, 1
 	}
-	dir, err := os.MkdirTemp("", "flowgate-loadtest-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	conf := filepath.Join(dir, "nats.conf")
-	if err := os.WriteFile(conf, []byte("listen: 127.0.0.1:-1\n"), 0o600); err != nil {
-		return 0, err
-	}
-	g, err := startGateway(ctx, filepath.Join(dir, "data"), discard{}, "FLOWGATE_NATS_CONFIG="+conf, "FLOWGATE_MODE=shadow",
-		"FLOWGATE_LIMIT_TENANT=unlimited", "FLOWGATE_BACKPRESSURE_HIGH=1", "FLOWGATE_BACKPRESSURE_LOW=0", "FLOWGATE_BACKPRESSURE_MAX=10000000", "FLOWGATE_BACKPRESSURE_MAX_BYTES=64GiB")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, g.stop()) }()
-	nc, err := nats.Connect(g.url)
-	if err != nil {
-		return 0, err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := js.CreateStream(ctx, rawStream()); err != nil {
-		return 0, err
-	}
+	// Every message is over HIGH, and only the mode lets it in.
+	pressured := []string{"FLOWGATE_MODE=shadow", "FLOWGATE_BACKPRESSURE_HIGH=1", "FLOWGATE_BACKPRESSURE_LOW=0", "FLOWGATE_BACKPRESSURE_MAX=10000000"}
 	var raw, gated []result
 	for round := range rounds {
-		order := []string{"raw", "ingress"}
-		if round%2 == 1 {
-			order[0], order[1] = order[1], order[0]
+		r, g, err := forwardingRound(ctx, round%2 == 1, pressured, load)
+		if err != nil {
+			return 0, err
 		}
-		for _, prefix := range order {
-			r, err := load.run(ctx, g.url, prefix)
-			if err != nil {
-				return 0, err
-			}
-			if prefix == "raw" {
-				raw = append(raw, r)
-			} else {
-				gated = append(gated, r)
-			}
-		}
+		raw, gated = append(raw, r...), append(gated, g...)
 	}
 	rate := func(r result) float64 { return r.perSecond }
 	return median(gated, rate) / median(raw, rate), nil
@@ -115,11 +89,57 @@ func besideRefusals(ctx context.Context, length time.Duration, flooding bool) (t
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, g.stop()) }()
+	return publishBeside(ctx, g.url, "ingress.acme.orders", length, flooding)
+}
+
+// besideResponder is besideRefusals without a gateway: the one publishes to a stream, and
+// the other is refused by a subscription that knows nothing else. That much is the
+// machine's and the broker's.
+func besideResponder(ctx context.Context, length time.Duration, flooding bool) (took []time.Duration, refused float64, err error) {
+	dir, err := os.MkdirTemp("", "flowgate-loadtest-")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, SyncInterval: 100 * time.Millisecond})
+	if err != nil {
+		return nil, 0, err
+	}
+	s.Start()
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	if !s.ReadyForConnections(5 * time.Second) {
+		return nil, 0, errors.New("the server does not listen")
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer nc.Close()
+	body := []byte(`{"type":"io.flowgate.v1.nak","error":{"code":429,"err_code":60429,"description":"tenant hog over token-bucket:1/s; retry_after_ms=1000"}}`)
+	if _, err := nc.Subscribe("ingress.>", func(m *nats.Msg) {
+		nak := &nats.Msg{Subject: m.Reply, Header: nats.Header{"Flowgate-Retry-After-Ms": {"1000"}}, Data: body}
+		_ = nc.PublishMsg(nak)
+	}); err != nil {
+		return nil, 0, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, 0, err
+	}
+	if _, err := js.CreateStream(ctx, rawStream()); err != nil {
+		return nil, 0, err
+	}
+	return publishBeside(ctx, s.ClientURL(), "raw.acme.orders", length, flooding)
+}
+
+// publishBeside publishes 500 messages a second and tells how long each answer took, while
+// another sends 100,000 a second that are refused, if flooding.
+func publishBeside(ctx context.Context, url, subject string, length time.Duration, flooding bool) (took []time.Duration, refused float64, err error) {
 	running, stop := context.WithTimeout(ctx, length)
 	defer stop()
 	var answers atomic.Uint64
 	if flooding {
-		nc, err := nats.Connect(g.url)
+		nc, err := nats.Connect(url)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -143,7 +163,7 @@ func besideRefusals(ctx context.Context, length time.Duration, flooding bool) (t
 			}
 		}()
 	}
-	nc, err := nats.Connect(g.url)
+	nc, err := nats.Connect(url)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -157,7 +177,7 @@ func besideRefusals(ctx context.Context, length time.Duration, flooding bool) (t
 			break
 		}
 		began := time.Now()
-		if _, err := js.Publish(running, "ingress.acme.orders", make([]byte, 256)); err != nil {
+		if _, err := js.Publish(running, subject, make([]byte, 256)); err != nil {
 			if running.Err() != nil {
 				break
 			}

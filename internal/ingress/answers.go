@@ -43,7 +43,9 @@ func (n *NATS) answer(reply string, r *Refusal) {
 func (n *NATS) pass(reply string, o outcome) {
 	m := &nats.Msg{Subject: reply, Data: o.ack}
 	if o.refused != nil {
-		m = o.refused.Message(reply, n.deps.Stream)
+		nak := n.naks.Get().(*nakMessage)
+		defer n.naks.Put(nak) // the client has copied it
+		m = nak.of(o.refused, reply, n.deps.Stream)
 	}
 	// A failure means that the connection is gone, and the producer's with it.
 	if err := n.deps.Receive.PublishMsg(m); err != nil {

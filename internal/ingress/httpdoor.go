@@ -216,7 +216,7 @@ func (h *HTTP) acknowledge(w http.ResponseWriter, q *request, ack []byte) {
 // refuse answers with a problem; a status of 0 is the reason's own.
 func (h *HTTP) refuse(w http.ResponseWriter, q *request, refused *Refusal, status int) {
 	head := w.Header()
-	refused.head(head)
+	refused.head(head.Set)
 	switch status {
 	case http.StatusUnauthorized:
 		head["Www-Authenticate"] = []string{`Bearer realm="flowgate"`}

@@ -87,22 +87,21 @@ func (r *Refusal) waitMillis() int64 {
 	return int64((r.Wait + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Body is the JSON that JetStream clients turn into an API error. The error
+// appendBody adds the JSON that JetStream clients turn into an API error. The error
 // object holds exactly three fields: the Python client breaks on a fourth. The
 // hint stands in the description too, since clients never show headers.
-func (r *Refusal) Body(stream string) []byte {
+func (r *Refusal) appendBody(b []byte, stream string) []byte {
 	code, errCode := r.Reason.code()
-	b := make([]byte, 0, 320)
 	b = append(b, `{"type":"io.flowgate.v1.nak","error":{"code":`...)
 	b = strconv.AppendInt(b, int64(code), 10)
 	b = append(b, `,"err_code":`...)
 	b = strconv.AppendInt(b, int64(errCode), 10)
 	b = append(b, `,"description":`...)
-	text := r.Text
+	b = appendJSONString(b, r.Text)
 	if r.Wait >= 0 {
-		text += "; retry_after_ms=" + strconv.FormatInt(r.waitMillis(), 10)
+		b = append(b[:len(b)-1], "; retry_after_ms="...) // within the quotes
+		b = append(strconv.AppendInt(b, r.waitMillis(), 10), '"')
 	}
-	b = appendJSONString(b, text)
 	b = append(b, `},"stream":`...)
 	b = appendJSONString(b, stream)
 	b = append(b, `,"seq":0,"reason":`...)
@@ -129,23 +128,40 @@ func (r *Refusal) appendLimit(b []byte) []byte {
 	return b
 }
 
-// Message is the NAK as it goes to a producer's reply subject.
-func (r *Refusal) Message(reply, stream string) *nats.Msg {
-	h := nats.Header{}
-	r.head(h)
-	return &nats.Msg{Subject: reply, Header: h, Data: r.Body(stream)}
+// nakMessage makes NAKs, one after the other in the same room: a flood that is refused
+// would keep the garbage collector busy otherwise, to the delay of who is admitted.
+type nakMessage struct {
+	msg    nats.Msg
+	values [4][1]string // of the headers
 }
 
-// head adds the headers of a refusal, which are the same over NATS and HTTP.
-func (r *Refusal) head(h map[string][]string) {
-	h["Flowgate-Reason"] = []string{string(r.Reason)}
+// of is r as it goes to a producer's reply subject; it is valid until the next one.
+func (m *nakMessage) of(r *Refusal, reply, stream string) *nats.Msg {
+	if m.msg.Header == nil {
+		m.msg.Header = nats.Header{}
+	}
+	clear(m.msg.Header)
+	n := 0
+	r.head(func(name, value string) {
+		m.values[n][0] = value
+		m.msg.Header[name] = m.values[n][:]
+		n++
+	})
+	m.msg.Subject, m.msg.Data = reply, r.appendBody(m.msg.Data[:0], stream)
+	return &m.msg
+}
+
+// head tells the headers of a refusal, which are the same over NATS and HTTP: four at
+// most, in their canonical form.
+func (r *Refusal) head(set func(name, value string)) {
+	set("Flowgate-Reason", string(r.Reason))
 	if r.Scope != "" {
-		h["Flowgate-Scope"] = []string{r.Scope}
+		set("Flowgate-Scope", r.Scope)
 	}
 	if r.Wait >= 0 {
 		ms := r.waitMillis()
-		h["Flowgate-Retry-After-Ms"] = []string{strconv.FormatInt(ms, 10)}
-		h["Retry-After"] = []string{strconv.FormatInt(max(1, ms/1000+min(1, ms%1000)), 10)}
+		set("Flowgate-Retry-After-Ms", strconv.FormatInt(ms, 10))
+		set("Retry-After", strconv.FormatInt(max(1, ms/1000+min(1, ms%1000)), 10))
 	}
 }
 
@@ -153,6 +169,9 @@ func (r *Refusal) head(h map[string][]string) {
 // is not is written as an escape, and bytes that are no UTF-8 as U+FFFD.
 func appendJSONString(b []byte, s string) []byte {
 	b = append(b, '"')
+	if plainJSON(s) {
+		return append(append(b, s...), '"')
+	}
 	for _, c := range s {
 		switch {
 		case c == '"' || c == '\\':
@@ -164,6 +183,16 @@ func appendJSONString(b []byte, s string) []byte {
 		}
 	}
 	return append(b, '"')
+}
+
+// plainJSON reports whether s stands in JSON as it is.
+func plainJSON(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func invalid(format string, args ...any) *Refusal {

@@ -14,6 +14,7 @@ import (
 
 // One NAK for each reason, to the byte: clients, dashboards and people's scripts read it.
 func TestNAK(t *testing.T) {
+	var again nakMessage // none keeps anything of the one before
 	for _, c := range []struct {
 		refusal Refusal
 		body    string
@@ -75,7 +76,7 @@ func TestNAK(t *testing.T) {
 			nats.Header{"Flowgate-Reason": {"too_large"}},
 		},
 	} {
-		m := c.refusal.Message("_INBOX.x", "FLOWGATE")
+		m := again.of(&c.refusal, "_INBOX.x", "FLOWGATE")
 		if m.Subject != "_INBOX.x" || m.Reply != "" {
 			t.Errorf("%s goes to %q with reply %q", c.refusal.Reason, m.Subject, m.Reply)
 		}
@@ -122,7 +123,7 @@ func FuzzNAK(f *testing.F) {
 			wait = int64(NoRetry)
 		}
 		r := Refusal{Reason: Reason(reason), Text: text, Wait: time.Duration(wait), Scope: scope, Key: key, Limit: limit}
-		m := r.Message("r", stream)
+		m := new(nakMessage).of(&r, "r", stream)
 		if !utf8.Valid(m.Data) || strings.ContainsFunc(string(m.Data), func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			t.Errorf("control bytes or no UTF-8 in %q", m.Data)
 		}

@@ -75,6 +75,7 @@ type NATS struct {
 	// stirred: the sweep runs, or was just told to by stir.
 	stirred atomic.Bool
 	stir    chan struct{}
+	naks    sync.Pool
 }
 
 // New makes the NATS front door; nothing starts before Run. A file of API keys is
@@ -94,6 +95,7 @@ func New(cfg Config, deps Deps) (*NATS, error) {
 		log:     deps.Logger.With("component", "ingress"),
 		opened:  make(chan struct{}),
 		stir:    make(chan struct{}, 1),
+		naks:    sync.Pool{New: func() any { return new(nakMessage) }},
 	}
 	if deps.Answers == nil {
 		n.deps.Answers = deps.Receive

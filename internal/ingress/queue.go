@@ -5,30 +5,56 @@ import (
 	"sync"
 )
 
-// queue holds what was received and not yet decided. It never blocks its
-// producer, the NATS subscription: past its bounds push says no, and the
-// message is refused instead of being dropped by the client library.
+// queue holds what was received and not yet decided, in a line a tenant: they take turns,
+// so that who floods it delays nobody else by more than one message. It never blocks its
+// producer, the NATS subscription: past its bounds push says no, and the message is
+// refused instead of being dropped by the client library.
 //
 // A tenant that floods it must not cost the others their answers: while the queue
 // is half full and others wait too, whoever holds more than half of it gets no more.
+//
+// Push and pop are O(1), popBefore looks at the first of each line.
 type queue struct {
 	maxMessages, maxBytes int
 	prefix                int // length of the ingress prefix, its dot included
 
 	mu     sync.Mutex
 	ready  sync.Cond
-	buf    []incoming // a ring; its length is a power of two
-	head   int
+	slab   []queued
+	free   place
+	lines  map[string]*tenantLine // by tenant, of those who wait
+	spare  *tenantLine
+	turn   *tenantLine // whose turn it is; the others follow
+	last   *tenantLine
 	n      int
 	bytes  int
 	idle   bool
 	closed bool
 	nudged bool
-	held   map[string]int // messages by tenant
 }
 
+// queued is a message in its line.
+type queued struct {
+	incoming
+	next place
+}
+
+// place is where a message stands in the slab, + 1; 0: nowhere.
+type place int32
+
+// tenantLine is a tenant's messages, oldest first.
+type tenantLine struct {
+	tenant      string
+	first, last place
+	n           int
+	next        *tenantLine // in turn, or spare
+}
+
+// keptSlab bounds the room that an empty queue keeps.
+const keptSlab = 1024
+
 func newQueue(maxMessages, maxBytes int, prefix string) *queue {
-	q := &queue{maxMessages: maxMessages, maxBytes: maxBytes, prefix: len(prefix), buf: make([]incoming, 64), held: map[string]int{}}
+	q := &queue{maxMessages: maxMessages, maxBytes: maxBytes, prefix: len(prefix), lines: map[string]*tenantLine{}}
 	q.ready.L = &q.mu
 	return q
 }
@@ -42,18 +68,28 @@ func (q *queue) push(in incoming) bool {
 		return false
 	}
 	tenant := q.tenant(in)
-	mine, known := q.held[tenant]
-	if q.n >= q.maxMessages/2 && 2*mine > q.n && len(q.held) > 1 {
+	l := q.lines[tenant]
+	if l != nil && q.n >= q.maxMessages/2 && 2*l.n > q.n && len(q.lines) > 1 {
 		return false
 	}
-	if !known {
-		tenant = strings.Clone(tenant)
+	if l == nil {
+		l = q.open(strings.Clone(tenant))
 	}
-	q.held[tenant] = mine + 1
-	if q.n == len(q.buf) {
-		q.resize(2 * len(q.buf))
+	at := q.free
+	if at != 0 {
+		q.free = q.slab[at-1].next
+	} else {
+		q.slab = append(q.slab, queued{})
+		at = place(len(q.slab))
 	}
-	q.buf[(q.head+q.n)&(len(q.buf)-1)] = in
+	q.slab[at-1] = queued{incoming: in}
+	if l.n == 0 {
+		l.first = at
+	} else {
+		q.slab[l.last-1].next = at
+	}
+	l.last = at
+	l.n++
 	q.n++
 	q.bytes += size
 	if q.idle {
@@ -68,6 +104,31 @@ func (q *queue) tenant(in incoming) string {
 	subject := in.msg.Subject
 	tenant, _, _ := strings.Cut(subject[min(q.prefix, len(subject)):], ".")
 	return tenant
+}
+
+// open makes a tenant's line, the last in turn.
+func (q *queue) open(tenant string) *tenantLine {
+	l := q.spare
+	if l != nil {
+		q.spare = l.next
+		*l = tenantLine{tenant: tenant}
+	} else {
+		l = &tenantLine{tenant: tenant}
+	}
+	q.lines[tenant] = l
+	q.append(l)
+	return l
+}
+
+// append makes a line the last in turn.
+func (q *queue) append(l *tenantLine) {
+	l.next = nil
+	if q.turn == nil {
+		q.turn = l
+	} else {
+		q.last.next = l
+	}
+	q.last = l
 }
 
 // nudge has pop return an incoming without a message, for whoever pops to look at
@@ -98,45 +159,65 @@ func (q *queue) pop() (in incoming, ok bool) {
 			return incoming{}, true
 		}
 	}
-	return q.take(), true
+	l := q.turn
+	q.turn = l.next
+	in = q.take(l)
+	if l.n > 0 {
+		q.append(l)
+	}
+	return in, true
 }
 
-// popBefore takes the oldest message if it was received before the instant.
+// popBefore takes a message that was received before the instant, if there is one.
 func (q *queue) popBefore(instant int64) (in incoming, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.n == 0 || q.buf[q.head].at >= instant {
-		return incoming{}, false
+	var before *tenantLine
+	for l := q.turn; l != nil; before, l = l, l.next {
+		if q.slab[l.first-1].at >= instant {
+			continue
+		}
+		if l.n == 1 {
+			q.unlink(before, l)
+		}
+		return q.take(l), true
 	}
-	return q.take(), true
+	return incoming{}, false
 }
 
-// take requires that mu is held and n > 0.
-func (q *queue) take() incoming {
-	in := q.buf[q.head]
-	q.buf[q.head] = incoming{}
-	q.head = (q.head + 1) & (len(q.buf) - 1)
+// unlink takes a line out of the turn; before is the one before it, nil for the first.
+func (q *queue) unlink(before, l *tenantLine) {
+	if before == nil {
+		q.turn = l.next
+	} else {
+		before.next = l.next
+	}
+	if q.last == l {
+		q.last = before
+	}
+}
+
+// take takes a line's first message. It requires that mu is held; a line that becomes
+// empty must not be in turn any more.
+func (q *queue) take(l *tenantLine) incoming {
+	at := l.first
+	s := &q.slab[at-1]
+	in := s.incoming
+	l.first = s.next
+	*s = queued{next: q.free}
+	q.free = at
+	l.n--
 	q.n--
 	q.bytes -= in.msg.Size()
-	tenant := q.tenant(in)
-	if n := q.held[tenant]; n > 1 {
-		q.held[tenant] = n - 1
-	} else {
-		delete(q.held, tenant)
+	if l.n == 0 {
+		delete(q.lines, l.tenant)
+		*l = tenantLine{next: q.spare}
+		q.spare = l
 	}
-	if q.n == 0 && len(q.buf) > 1024 {
-		q.buf, q.head = make([]incoming, 64), 0 // a burst's room is given back
+	if q.n == 0 && len(q.slab) > keptSlab { // a burst's room is given back
+		q.slab, q.free, q.spare, q.lines = nil, 0, nil, map[string]*tenantLine{}
 	}
 	return in
-}
-
-// resize requires that mu is held.
-func (q *queue) resize(size int) {
-	buf := make([]incoming, size)
-	for i := range q.n {
-		buf[i] = q.buf[(q.head+i)&(len(q.buf)-1)]
-	}
-	q.buf, q.head = buf, 0
 }
 
 // close lets pop give out what is left and then end.

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,66 +11,107 @@ import (
 	"pgregory.net/rapid"
 )
 
-func sized(id, bytes int) incoming {
-	return incoming{msg: &nats.Msg{Subject: fmt.Sprint(id), Data: make([]byte, max(0, bytes-len(fmt.Sprint(id))))}, at: int64(id)}
+func sized(id, bytes int) incoming { return ofTenant("", id, bytes) }
+
+// ofTenant is a message that is as long as bytes, or as its subject.
+func ofTenant(tenant string, id, bytes int) incoming {
+	m := &nats.Msg{Subject: fmt.Sprint(id)}
+	if tenant != "" {
+		m.Subject = fmt.Sprintf("ingress.%s.%d", tenant, id)
+	}
+	m.Data = make([]byte, max(0, bytes-len(m.Subject)))
+	return incoming{msg: m, at: int64(id)}
 }
 
-// The queue against a slice.
+// The queue against a slice a tenant, and a slice of whose turn it is.
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxMessages := rapid.IntRange(1, 3000).Draw(t, "messages")
 		maxBytes := rapid.IntRange(1, 100_000).Draw(t, "bytes")
 		q := newQueue(maxMessages, maxBytes, "ingress.")
-		var model []incoming
-		bytes, next := 0, 0
-		same := func(t *rapid.T, got incoming) {
-			if got.msg != model[0].msg {
-				t.Fatalf("got %s, want %s", got.msg.Subject, model[0].msg.Subject)
+		model, turn := map[string][]incoming{}, []string{}
+		bytes, n, next := 0, 0, 0
+		taken := func(t *rapid.T, tenant string, got incoming) {
+			want := model[tenant][0]
+			if got.msg != want.msg {
+				t.Fatalf("got %s, want %s", got.msg.Subject, want.msg.Subject)
 			}
-			bytes -= model[0].msg.Size()
-			model = model[1:]
+			bytes -= want.msg.Size()
+			n--
+			model[tenant] = model[tenant][1:]
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
+				tenant := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "tenant")
 				for range rapid.IntRange(1, 300).Draw(t, "n") {
-					in := sized(next, rapid.IntRange(1, 400).Draw(t, "size"))
+					in := ofTenant(tenant, next, rapid.IntRange(1, 400).Draw(t, "size"))
 					next++
-					want := len(model) < maxMessages && (len(model) == 0 || bytes+in.msg.Size() <= maxBytes)
+					greedy := len(model[tenant]) > 0 && n >= maxMessages/2 && 2*len(model[tenant]) > n && len(turn) > 1
+					want := n < maxMessages && (n == 0 || bytes+in.msg.Size() <= maxBytes) && !greedy
 					if q.push(in) != want {
-						t.Fatalf("push with %d messages and %d bytes: %v", len(model), bytes, !want)
+						t.Fatalf("push with %d messages and %d bytes: %v", n, bytes, !want)
 					}
 					if want {
-						model = append(model, in)
+						if len(model[tenant]) == 0 {
+							turn = append(turn, tenant)
+						}
+						model[tenant] = append(model[tenant], in)
 						bytes += in.msg.Size()
+						n++
 					}
 				}
 			},
 			"pop": func(t *rapid.T) {
-				for range min(len(model), rapid.IntRange(1, 300).Draw(t, "n")) {
+				for range min(n, rapid.IntRange(1, 300).Draw(t, "n")) {
 					got, ok := q.pop()
 					if !ok {
 						t.Fatal("nothing")
 					}
-					same(t, got)
+					tenant := turn[0]
+					turn = turn[1:]
+					if taken(t, tenant, got); len(model[tenant]) > 0 {
+						turn = append(turn, tenant)
+					}
 				}
 			},
 			"popBefore": func(t *rapid.T) {
 				before := int64(rapid.IntRange(0, next+1).Draw(t, "instant"))
 				got, ok := q.popBefore(before)
-				if want := len(model) > 0 && model[0].at < before; ok != want {
+				i := slices.IndexFunc(turn, func(tenant string) bool { return model[tenant][0].at < before })
+				if ok != (i >= 0) {
 					t.Fatalf("popBefore(%d): %v", before, ok)
 				}
 				if ok {
-					same(t, got)
+					if taken(t, turn[i], got); len(model[turn[i]]) == 0 {
+						turn = slices.Delete(turn, i, i+1)
+					}
 				}
 			},
 			"": func(t *rapid.T) {
-				if q.len() != len(model) || q.bytes != bytes {
-					t.Fatalf("%d messages of %d bytes, want %d of %d", q.len(), q.bytes, len(model), bytes)
+				if q.len() != n || q.bytes != bytes || len(q.lines) != len(turn) {
+					t.Fatalf("%d messages of %d bytes in %d lines, want %d of %d in %d", q.len(), q.bytes, len(q.lines), n, bytes, len(turn))
 				}
 			},
 		})
 	})
+}
+
+// A flood delays another tenant's message by one of its own.
+func TestQueueTakesTurns(t *testing.T) {
+	q := newQueue(1000, 1<<20, "ingress.")
+	for i := range 500 {
+		q.push(ofTenant("hog", i, 0))
+	}
+	q.push(ofTenant("quiet", 500, 0))
+	for n := 1; ; n++ {
+		in, _ := q.pop()
+		if q.tenant(in) == "quiet" {
+			if n > 2 {
+				t.Errorf("it came %dth", n)
+			}
+			return
+		}
+	}
 }
 
 func TestQueueClose(t *testing.T) {
@@ -198,7 +240,7 @@ func TestQueueKeepsRoomForOthers(t *testing.T) {
 	for range q.len() {
 		q.pop()
 	}
-	if len(q.held) != 0 {
-		t.Errorf("an empty queue remembers %d tenants", len(q.held))
+	if len(q.lines) != 0 {
+		t.Errorf("an empty queue remembers %d tenants", len(q.lines))
 	}
 }
