@@ -1,5 +1,6 @@
-# The tests need Go alone. What needs PostgreSQL, Redis, RabbitMQ, Node or nats-py is
-# skipped where there is none; FLOWGATE_TEST_REQUIRE=postgres,redis,rabbitmq,node,python
+# The tests need Go alone. What needs PostgreSQL, Redis, RabbitMQ, Node, nats-py,
+# Prometheus, kubectl or systemd-analyze is skipped where there is none;
+# FLOWGATE_TEST_REQUIRE=postgres,redis,rabbitmq,node,python,prometheus,kubectl,systemd
 # makes absence a failure.
 GO ?= go
 RACE ?=

@@ -37,6 +37,8 @@ var imports = map[string][]string{
 
 	"docs/clients/go": {},
 
+	"deployments": {}, // tests alone
+
 	"loadtest/invariants": {"internal/algorithms"},
 	"loadtest/producers":  {"loadtest/invariants"},
 	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers"},

@@ -18,7 +18,7 @@ type collector struct {
 	signal, slots, hint, overPart                      *prometheus.Desc
 	deadLetters, reconnects, tenants, keys, overflowed *prometheus.Desc
 	limitsStale, limitsBroken, weightsBroken, paused   *prometheus.Desc
-	rateReason                                         *prometheus.Desc
+	rateReason, maxBytes, concurrency, target          *prometheus.Desc
 }
 
 func newCollector(g *gateway) *collector {
@@ -30,6 +30,7 @@ func newCollector(g *gateway) *collector {
 		build:       d("build_info", "The running version; always 1.", "version", "goversion"),
 		depth:       d("backlog_messages", "Messages in the backlog by state; their sum is the depth.", "state"),
 		bytes:       d("backlog_bytes", "Size of the backlog stream."),
+		maxBytes:    d("backlog_max_bytes", "The stream's hard cap in bytes."),
 		oldest:      d("backlog_oldest_age_seconds", "Age of the oldest message in the backlog; 0 if it is empty."),
 		marks:       d("backlog_watermark_messages", "The watermarks: refused from high, admitted again at low, never above max.", "band"),
 		sampled:     d("backlog_sample_timestamp_seconds", "When the counts were last compared with the stream, Unix time."),
@@ -42,6 +43,8 @@ func newCollector(g *gateway) *collector {
 		overPart:    d("backpressure_tenants_over_part", "Tenants that hold more than their part of the high watermark."),
 		rate:        d("shaper_rate", "Deliveries a second: configured, and effective now; +Inf if unlimited.", "kind"),
 		rateReason:  d("shaper_rate_reason", "1 for why the effective rate is what it is, 0 for the others.", "reason"),
+		concurrency: d("consumer_concurrency", "Messages that the consumer works on at most: deliveries at once, by the messages of a batch."),
+		target:      d("shaper_target_latency_seconds", "Latency of an attempt above which an adaptive rate goes down."),
 		leader:      d("replica_leader", "1 while this process holds the lease of its name."),
 		connected:   d("nats_connected", "1 while every connection to NATS is up."),
 		deadLetters: d("dlq_messages", "Messages in the dead-letter stream."),
@@ -78,6 +81,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.depth, float64(s.InFlight), "in_flight")
 	gauge(c.depth, float64(s.Delayed), "delayed")
 	gauge(c.bytes, float64(audit.Bytes))
+	gauge(c.maxBytes, float64(g.cfg.Backpressure.MaxBytes))
 	gauge(c.oldest, g.oldestAge().Seconds())
 	gauge(c.marks, float64(s.Marks.Low), "low")
 	gauge(c.marks, float64(s.Marks.High), "high")
@@ -106,6 +110,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, reason := range algorithms.RateReasons {
 		gauge(c.rateReason, one(rate.Reason == reason), reason.String())
 	}
+	gauge(c.concurrency, float64(g.cfg.Consumer.Concurrency*g.cfg.Consumer.Batch))
+	gauge(c.target, g.cfg.Shaper.TargetLatency.Seconds())
 	gauge(c.leader, one(g.lease.Valid()))
 	gauge(c.deadLetters, float64(g.deadLetters.Load()))
 	connected, reconnects := true, uint64(0)
