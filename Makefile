@@ -1,15 +1,15 @@
 # The tests need Go alone. What needs PostgreSQL, Redis, RabbitMQ, Node, nats-py,
-# Prometheus, kubectl or systemd-analyze is skipped where there is none;
-# FLOWGATE_TEST_REQUIRE=postgres,redis,rabbitmq,node,python,prometheus,kubectl,systemd
+# Prometheus, Chromium, kubectl or systemd-analyze is skipped where there is none;
+# FLOWGATE_TEST_REQUIRE=postgres,redis,rabbitmq,node,python,prometheus,chromium,kubectl,systemd
 # makes absence a failure.
 GO ?= go
 RACE ?=
 # Modules of their own, for the sake of the peers that they compare flowgate with.
 PEERS = loadtest/limiters loadtest/pacers
 # What can be left out of the program: its tags, all at once.
-WITHOUT = nokafka,noamqp,noredis
+WITHOUT = nokafka,noamqp,noredis,nootlp
 
-.PHONY: test lint bench build
+.PHONY: test lint bench build screenshots
 
 test:
 	@for m in $(PEERS); do echo "$$m"; (cd $$m && $(GO) test $(RACE) -timeout 5m ./...) || exit 1; done
@@ -25,8 +25,13 @@ lint:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime 10x ./...
+	$(GO) test -count=1 -run '^(TestManyTenants|TestViewersAreCheap)$$' ./cmd/flowgate/app
 	$(GO) run ./loadtest -short
 	@for m in $(PEERS); do echo "$$m"; (cd $$m && $(GO) run . -short) || exit 1; done
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o flowgate ./cmd/flowgate
+
+# The pictures of the README, of a gateway under a surge; takes three minutes and Chromium.
+screenshots:
+	FLOWGATE_TEST_REQUIRE=chromium $(GO) test ./cmd/flowgate/app -count=1 -timeout 10m -run '^TestScreenshots$$' -screenshots "$(CURDIR)/docs/images"

@@ -20,6 +20,8 @@ var imports = map[string][]string{
 	"internal/units":                {},
 	"internal/bubble":               {},
 	"internal/descriptors":          {},
+	"internal/history":              {},
+	"internal/tracing":              {},
 	"internal/limits":               {"internal/algorithms"},
 	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
 	"internal/backpressure":         {"internal/algorithms", "internal/units"},
@@ -28,12 +30,14 @@ var imports = map[string][]string{
 	"internal/consumers/brokertest": {},
 	"internal/shaper":               {"internal/algorithms", "internal/units", "internal/consumers"},
 
-	"cmd/flowgate/settings":   {"internal/algorithms", "internal/units", "internal/ingress", "internal/limits", "internal/backpressure", "internal/shaper", "internal/consumers"},
-	"cmd/flowgate/app/broker": {"internal/descriptors"},
-	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/settings", "internal/algorithms", "internal/descriptors", "internal/units", "internal/ingress", "internal/limits",
-		"internal/backpressure", "internal/shaper", "internal/consumers"},
+	"cmd/flowgate/settings":             {"internal/algorithms", "internal/units", "internal/ingress", "internal/limits", "internal/backpressure", "internal/shaper", "internal/consumers"},
+	"cmd/flowgate/app/broker":           {"internal/descriptors"},
+	"cmd/flowgate/app/page":             {},
+	"cmd/flowgate/app/page/browsertest": {},
+	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/app/page", "cmd/flowgate/settings", "internal/algorithms", "internal/descriptors", "internal/history", "internal/units", "internal/ingress", "internal/limits",
+		"internal/backpressure", "internal/shaper", "internal/consumers", "internal/tracing"},
 	"cmd/flowgate/demo": {"cmd/flowgate/app", "cmd/flowgate/settings", "loadtest/invariants", "loadtest/producers"},
-	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/ingress", "internal/limits"},
+	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/history", "internal/ingress", "internal/limits", "internal/tracing"},
 
 	"docs/clients/go": {},
 

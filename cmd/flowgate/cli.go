@@ -21,6 +21,7 @@ import (
 	"github.com/flowgate/flowgate/cmd/flowgate/app"
 	"github.com/flowgate/flowgate/cmd/flowgate/demo"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/tracing"
 )
 
 // The exit codes.
@@ -59,6 +60,7 @@ func commands() []command {
 		{name: "check", args: "[--online]", meaning: "read the configuration and say what is wrong; --online tests the broker and the consumer too", run: cli.check},
 		{name: "env", args: "[--format=table|md|dotenv|json]", meaning: "list every variable: default, current value, meaning", run: cli.env},
 	}
+	list = append(list, watchCommands()...)
 	list = append(list, limitsCommands()...)
 	list = append(list, weightsCommands()...)
 	list = append(list, pauseCommands()...)
@@ -170,7 +172,8 @@ func (c cli) serve(ctx context.Context, f *flag.FlagSet, args []string) error {
 		// A reader that goes away is the consumer's outage. Go would end the process.
 		signal.Ignore(syscall.SIGPIPE)
 	}
-	a, err := app.New(app.Options{Config: cfg, Logger: c.logger(cfg), Stdout: c.stdout, Version: version()})
+	log := c.logger(cfg)
+	a, err := app.New(app.Options{Config: cfg, Logger: log, Stdout: c.stdout, Tracer: c.tracer(cfg, log), Version: version()})
 	if err != nil {
 		return err
 	}
@@ -297,6 +300,27 @@ func (c cli) logger(cfg settings.Config) *slog.Logger {
 		return slog.New(slog.NewTextHandler(c.stderr, opts))
 	}
 	return slog.New(slog.NewJSONHandler(c.stderr, opts))
+}
+
+// tracer is nil unless the environment names a collector of traces. All else about it the
+// OpenTelemetry SDK reads from the process's environment by itself, and here alone: its
+// variables are a standard of their own, which a second reader would only get wrong. What
+// is wrong with them is said, and is no reason not to start.
+func (c cli) tracer(cfg settings.Config, log *slog.Logger) *tracing.Tracer {
+	on, err := tracing.Wanted(c.environ)
+	var t *tracing.Tracer
+	if on {
+		consumer, _, _ := strings.Cut(cfg.Consumer.URL, ":")
+		t, err = tracing.New(tracing.Config{
+			Service: cfg.Name, Version: version(),
+			Ingress: cfg.Ingress.Prefix, Backlog: cfg.Names().Backlog, Consumer: consumer,
+		}, tracing.Deps{Logger: log})
+	}
+	if err != nil {
+		log.Warn("nothing is traced", "error", err)
+		return nil
+	}
+	return t
 }
 
 func isTerminal(w io.Writer) bool {

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/bubble"
 )
 
 // try runs the command line and returns what it wrote.
@@ -165,6 +169,30 @@ func TestServe(t *testing.T) {
 		var entry struct{ Time, Level, Msg string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Msg == "" {
 			t.Errorf("log line %q: %v", line, err)
+		}
+	}
+}
+
+// Without a collector there is no tracer; what is wrong with its variables is told and
+// stops nothing.
+func TestTheTracer(t *testing.T) {
+	cfg, err := settings.Load(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const to = "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318"
+	for _, c := range []struct {
+		environ []string
+		log     string
+	}{
+		{nil, ""},
+		{[]string{"OTEL_SERVICE_NAME=x"}, ""},
+		{[]string{to, "OTEL_SDK_DISABLED=true"}, ""},
+		{[]string{to, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, "http/protobuf alone is supported"},
+	} {
+		var log bubble.Log
+		if (cli{environ: c.environ}).tracer(cfg, log.Logger(slog.LevelDebug)) != nil || !strings.Contains(log.String(), c.log) || (log.String() == "") != (c.log == "") {
+			t.Errorf("%v: the log says %q", c.environ, log.String())
 		}
 	}
 }

@@ -51,12 +51,13 @@ type Backlog struct {
 	seed    maphash.Seed
 	changed chan struct{}
 
-	mu      sync.Mutex // guards all below
-	signals [signals]signal
-	raised  uint8 // a bit a signal
-	counts  counts
-	tenants tenants
-	slots   calendar
+	mu          sync.Mutex // guards all below
+	signals     [signals]signal
+	raised      uint8 // a bit a signal
+	transitions transitions
+	counts      counts
+	tenants     tenants
+	slots       calendar
 	// Of the last Look: the slot it made, and whether it let the message in because its
 	// tenant is below its part.
 	made       ref

@@ -106,6 +106,7 @@ func (b *Backlog) read(n Signal, value uint64) {
 		return
 	}
 	s.Raised = raised
+	b.transitions.note(b.deps.Clock(), &s.SignalState, b.raised&^(1<<n) != 0)
 	select {
 	case b.changed <- struct{}{}:
 	default: // whoever listens has not looked yet

@@ -31,6 +31,6 @@ func newConflicts(reg prometheus.Registerer, log *slog.Logger) *conflicts {
 func (c *conflicts) note(d Delivery) {
 	c.count.Inc()
 	c.complain.Do(func() {
-		c.log.Warn("an id was used for two payloads; the first is kept", "id", d.ID, "seq", d.Seq)
+		about(c.log, d).Warn("an id was used for two payloads; the first is kept", "id", d.ID, "seq", d.Seq)
 	})
 }

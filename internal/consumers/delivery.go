@@ -22,6 +22,8 @@ type Delivery struct {
 	// Headers are the producer's own, as sent; nil if there were none.
 	Headers map[string][]string
 	Payload []byte
+	// Stored are the headers as they lie in the backlog, if Headers name another span.
+	Stored map[string][]string
 	// Deadline is when the producer stops wanting it; zero is never.
 	Deadline time.Time
 	// AdmittedAt is when the broker stored the message.

@@ -81,6 +81,7 @@ type Desk struct {
 	backoff     algorithms.Backoff
 	random      func() float64
 	metrics     *deskMetrics
+	tracer      Tracer // nil: nothing is traced
 	log         *slog.Logger
 	failing     rate.Sometimes
 	unwritable  rate.Sometimes
@@ -139,6 +140,10 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 		due, place = due[:1], place[:1]
 	}
 	if len(due) > 0 {
+		var done []func(Outcome)
+		if d.tracer != nil {
+			done = d.traced(due)
+		}
 		verdicts, took, timedOut := d.call(ctx, epoch, due)
 		for j, i := range place {
 			o := d.outcome(ctx, due[j], verdicts[j])
@@ -150,6 +155,9 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 				o.TimedOut = ctx.Err() == nil && (timedOut || errors.Is(o.Err, context.DeadlineExceeded))
 			}
 			outcomes[i] = o
+			if done != nil {
+				done[j](o)
+			}
 		}
 	} else {
 		d.breaker.Release(epoch)
@@ -159,6 +167,9 @@ func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
 	for _, i := range lost {
 		m := batch[i]
 		reason := d.hopeless(m)
+		if d.tracer != nil {
+			d.tracer.Wait(m, reason)
+		}
 		m.Attempt-- // this one is not made
 		outcomes[i] = d.bury(ctx, m, reason)
 	}
@@ -189,7 +200,7 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) (verdic
 
 	timedOut = bounded.Err() != nil && ctx.Err() == nil
 	verdicts = make([]Verdict, len(batch))
-	overloads, answered, hung, asked := 0, false, false, time.Duration(0)
+	overloads, held, answered, hung, asked := 0, 0, false, false, time.Duration(0)
 	for i, err := range answers {
 		v := Judge(err)
 		verdicts[i] = v
@@ -198,6 +209,7 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) (verdic
 		case Overload:
 			overloads, asked = overloads+1, max(asked, v.Wait)
 		case Hold:
+			held++
 		case Retry: // a destination may have a shorter timeout of its own
 			if timedOut || errors.Is(err, context.DeadlineExceeded) {
 				hung = true
@@ -212,6 +224,7 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) (verdic
 			d.metrics.errors.WithLabelValues(v.Kind.String()).Inc()
 		}
 	}
+	d.metrics.totals.latency.Add(took, uint64(len(batch)-held))
 	if ctx.Err() != nil {
 		d.breaker.Release(epoch) // cut short by us: nothing was learnt
 		return verdicts, took, false
@@ -226,7 +239,13 @@ func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) (verdic
 		if now != BreakerClosed {
 			says = "the consumer cannot take work; deliveries are held back"
 		}
-		d.failing.Do(func() { d.log.Warn(says, "error", firstError(answers)) })
+		d.failing.Do(func() {
+			log := d.log
+			if len(batch) == 1 {
+				log = about(log, batch[0])
+			}
+			log.Warn(says, "error", firstError(answers))
+		})
 	}
 	if was != now && now == BreakerClosed {
 		d.log.Info("the consumer takes work again")
@@ -280,7 +299,7 @@ func (d *Desk) outcome(ctx context.Context, m Delivery, v Verdict) Outcome {
 		return d.bury(ctx, m, v.Err)
 	}
 	d.failing.Do(func() {
-		d.log.Warn("delivery failed; tried again later", "id", m.ID, "attempt", m.Attempt, "error", v.Err)
+		about(d.log, m).Warn("delivery failed; tried again later", "id", m.ID, "attempt", m.Attempt, "error", v.Err)
 	})
 	d.metrics.ended(m, "retried")
 	delay := max(v.Wait, d.backoff.Delay(m.Attempt, d.random()))
@@ -292,18 +311,18 @@ func (d *Desk) outcome(ctx context.Context, m Delivery, v Verdict) Outcome {
 func (d *Desk) bury(ctx context.Context, m Delivery, reason error) Outcome {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	if err := d.dead.Put(bounded, m, reason); err != nil {
+	if err := d.dead.Put(bounded, m.asStored(), reason); err != nil {
 		d.metrics.unburied.Inc()
 		if ctx.Err() == nil {
 			d.unwritable.Do(func() {
-				d.log.Error("dead letter not written; the message stays in the backlog and is tried again slowly", "id", m.ID, "reason", reason, "error", err)
+				about(d.log, m).Error("dead letter not written; the message stays in the backlog and is tried again slowly", "id", m.ID, "reason", reason, "error", err)
 			})
 		}
 		d.metrics.ended(m, "retried")
 		return Outcome{Action: Later, Delay: max(deadLetterPause, d.cfg.BackoffMax), Err: err}
 	}
 	d.buried.Do(func() {
-		d.log.Warn("message went to the dead letters", "id", m.ID, "attempts", m.Attempt, "reason", reason)
+		about(d.log, m).Warn("message went to the dead letters", "id", m.ID, "attempts", m.Attempt, "reason", reason)
 	})
 	d.metrics.ended(m, "dead_lettered")
 	d.metrics.buried(m)

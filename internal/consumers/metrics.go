@@ -16,6 +16,7 @@ type deskMetrics struct {
 	errors     *prometheus.CounterVec
 	dead       *prometheus.CounterVec
 	unburied   prometheus.Counter
+	totals     deskTotals
 }
 
 func newDeskMetrics(reg prometheus.Registerer, label func(string) string, breaker func() BreakerState) *deskMetrics {
@@ -74,6 +75,7 @@ func newDeskMetrics(reg prometheus.Registerer, label func(string) string, breake
 // ended counts the end of an attempt.
 func (m *deskMetrics) ended(d Delivery, outcome string) {
 	m.deliveries.WithLabelValues(m.label(d.Tenant), outcome).Inc()
+	m.totals.ended(outcome)
 	if outcome != "retried" {
 		m.queued.Observe(max(0, d.ReleasedAt.Sub(d.AdmittedAt).Seconds()))
 	}

@@ -94,7 +94,7 @@ func (d *Desk) refused(ctx context.Context, m Delivery, v Verdict) Outcome {
 	}
 	if counts {
 		d.failing.Do(func() {
-			d.log.Warn("the consumer refuses this message and takes others; its attempts count", "id", m.ID, "attempt", m.Attempt, "error", v.Err)
+			about(d.log, m).Warn("the consumer refuses this message and takes others; its attempts count", "id", m.ID, "attempt", m.Attempt, "error", v.Err)
 		})
 	}
 	d.metrics.ended(m, "retried")

@@ -26,7 +26,7 @@ func TestPublisher(t *testing.T) {
 	batch := deliveries(3)
 	batch[0].Attempt = 2
 	batch[0].Payload = []byte("\x00\xff")
-	batch[0].Headers = map[string][]string{"Content-Type": {"text/plain"}, "Many": {"first", "second"}, "None": {}, "Flowgate-Tenant": {"globex"}}
+	batch[0].Headers = map[string][]string{"Content-Type": {"text/plain"}, "Many": {"first", "second"}, "None": {}, "Flowgate-Tenant": {"globex"}, "traceparent": {"00-1-2-3"}, "tracestate": {"a=1"}}
 	batch[1].Tenant = "globex" // another topic, to which nobody listens
 	wantKinds(t, p.Deliver(t.Context(), batch), Done, Done, Done)
 
@@ -44,7 +44,7 @@ func TestPublisher(t *testing.T) {
 		t.Errorf("payload %q", m.Payload)
 	}
 	if diff := cmp.Diff(message.Metadata{
-		"Content-Type": "text/plain", "Many": "first",
+		"Content-Type": "text/plain", "Many": "first", "traceparent": "00-1-2-3", "tracestate": "a=1",
 		"Flowgate-Id": "acme/1", "Flowgate-Tenant": "acme", "Flowgate-Topic": "orders.new", "Flowgate-Seq": "1", "Flowgate-Attempt": "2",
 		"Flowgate-Admitted-At": "2026-11-12T13:14:15.161718Z",
 	}, m.Metadata); diff != "" {

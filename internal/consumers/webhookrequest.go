@@ -80,7 +80,7 @@ func (w *Webhook) requestHeader(d Delivery, now time.Time) http.Header {
 		for _, v := range values {
 			if !fieldValue(v) {
 				w.unsayable.Do(func() {
-					w.log.Warn("a header has a control character, which HTTP cannot carry: delivered without it", "header", name, "id", d.ID, "seq", d.Seq)
+					about(w.log, d).Warn("a header has a control character, which HTTP cannot carry: delivered without it", "header", name, "id", d.ID, "seq", d.Seq)
 				})
 				continue
 			}

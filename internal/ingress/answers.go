@@ -14,6 +14,10 @@ func (n *NATS) refuse(in incoming, tenant string, r *Refusal) {
 		return
 	}
 	n.metrics.refuse(tenant, in.transport(), r, in.at)
+	n.witness(in, tenant, r, in.at, true)
+	if n.deps.Tracer != nil {
+		n.traceRefusal(in, tenant, r)
+	}
 	if reply != "" {
 		n.answer(reply, r)
 	}

@@ -112,6 +112,8 @@ type incoming struct {
 	// fingerprint of its key, which was found good.
 	web        bool
 	ip, apiKey string
+	// traced closes its span; nil without one.
+	traced func(*Refusal)
 }
 
 // verdict is what the door makes of a message.

@@ -34,6 +34,7 @@ type wishes struct {
 	deadline time.Time
 	// apiKey is the key itself; it goes no further than the door.
 	user, apiKey, ip string
+	size             int // of the headers as they are stored
 }
 
 // readHeaders vets h and rewrites it in place into what is stored: the id made
@@ -120,6 +121,7 @@ func readHeaders(h nats.Header, tenant, reply string, now time.Time) (wishes, *R
 	if size > maxHeader {
 		return w, &Refusal{Reason: TooLarge, Text: "headers are larger than 65535 bytes", Wait: NoRetry}
 	}
+	w.size = size
 	return w, nil
 }
 

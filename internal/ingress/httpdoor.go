@@ -174,7 +174,14 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m, refused, status := h.admissible(&q)
 	if refused != nil {
 		if status != http.StatusNotFound && status != http.StatusMethodNotAllowed { // else it was no message
-			h.door.metrics.refuse(q.tenant, overHTTP, refused, h.door.deps.Clock())
+			at := h.door.deps.Clock()
+			h.door.metrics.refuse(q.tenant, overHTTP, refused, at)
+			if h.door.deps.Witness != nil {
+				h.door.deps.Witness.Refused(at, Evidence{Tenant: q.tenant, Transport: overHTTP, Refusal: refused, Enforced: true})
+			}
+			if h.door.deps.Tracer != nil {
+				h.trace(&q, refused, at)
+			}
 		}
 		h.refuse(w, &q, refused, status)
 		return

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ type metrics struct {
 	mu       sync.Mutex
 	admitted map[admittedKey]prometheus.Counter
 	refused  *algorithms.Meter
+	reasons  map[Reason]uint64
 }
 
 type admittedKey struct{ tenant, transport string }
@@ -85,6 +87,7 @@ func newMetrics(reg prometheus.Registerer, label, known func(string) string) *me
 		}),
 		admitted: map[admittedKey]prometheus.Counter{},
 		refused:  algorithms.NewMeter(5*time.Second, 10),
+		reasons:  map[Reason]uint64{},
 	}
 	for _, result := range []string{"admitted", "refused"} {
 		m.held.WithLabelValues(result)
@@ -124,12 +127,19 @@ func (m *metrics) refuse(tenant, transport string, r *Refusal, now int64) {
 	m.messages.WithLabelValues(tenant, transport, "refused", string(r.Reason), r.Scope, "true").Inc()
 	m.mu.Lock()
 	m.refused.Add(now, 1)
+	m.reasons[r.Reason]++
 	m.mu.Unlock()
 }
 
 // spare counts what would have been refused if the mode were enforce.
 func (m *metrics) spare(tenant, transport string, r *Refusal) {
 	m.messages.WithLabelValues(m.label(tenant), transport, "refused", string(r.Reason), r.Scope, "false").Inc()
+}
+
+func (m *metrics) refusals() map[Reason]uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.reasons)
 }
 
 func (m *metrics) refusedRate(now int64) float64 {

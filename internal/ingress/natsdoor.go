@@ -42,6 +42,8 @@ type Deps struct {
 	// Confirmed is told how many forwarded messages went through the stream, and
 	// the stream's last sequence at that moment; it may be nil.
 	Confirmed func(forwarded, lastSeq uint64)
+	// Witness hears of every decision; it may be nil.
+	Witness Witness
 
 	// Name is the gateway's subject space and queue group, Stream the backlog
 	// stream, Backlog its subject prefix; neither ends in a dot.
@@ -49,6 +51,8 @@ type Deps struct {
 	// StoredCanary: the stream has replicas.
 	StoredCanary bool
 
+	// Tracer makes spans of what is decided; nil: there are none.
+	Tracer Tracer
 	// Mode is what becomes of the decisions of Limits and Backpressure.
 	Mode Mode
 	// Clock reads monotonic nanoseconds.
@@ -158,6 +162,9 @@ func (n *NATS) Silent() bool { return n.forward.silent.Load() }
 
 // Forwarded is how many messages went to the broker so far.
 func (n *NATS) Forwarded() uint64 { return n.forward.sent.Load() }
+
+// Refused counts what was refused since the start, by reason.
+func (n *NATS) Refused() map[Reason]uint64 { return n.metrics.refusals() }
 
 // RefusedRate is how many messages a second were refused over the last seconds.
 func (n *NATS) RefusedRate() float64 { return n.metrics.refusedRate(n.deps.Clock()) }
@@ -360,6 +367,9 @@ func (n *NATS) unhold(m heldMessage, r *Refusal) {
 // conclude forwards a message that was decided on at the instant now, or refuses it.
 func (n *NATS) conclude(in incoming, v *verdict, now int64) {
 	if v.refused == nil {
+		if n.deps.Tracer != nil {
+			n.trace(&in, v)
+		}
 		if strings.HasPrefix(v.out.Reply, importReply) {
 			v.out.Reply = n.callers.relay(v.out.Reply, in.at)
 		}
@@ -379,8 +389,15 @@ func (n *NATS) conclude(in incoming, v *verdict, now int64) {
 		n.refuse(in, v.tenant, v.refused)
 		return
 	}
+	if in.traced != nil {
+		in.traced(nil)
+	}
 	n.metrics.admit(v.tenant, in.transport())
+	if n.deps.Witness != nil {
+		n.deps.Witness.Admitted(now, v.tenant)
+	}
 	if v.shadow != nil {
+		n.witness(in, v.tenant, v.shadow, now, false)
 		n.metrics.spare(v.tenant, in.transport(), v.shadow)
 	}
 }

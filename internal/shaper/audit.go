@@ -247,15 +247,6 @@ func (s *Shaper) held() (least, most int64) {
 	return n - acked, n
 }
 
-// Oldest is when the broker stored the oldest message of the index; ok is false
-// if there is none.
-func (s *Shaper) Oldest() (at time.Time, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ns, ok := s.index.oldest()
-	return time.Unix(0, ns), ok
-}
-
 // OldestWaiting is Oldest without what waits for a retry or is in flight. It costs a look
 // at each tenant's first message.
 func (s *Shaper) OldestWaiting() (at time.Time, ok bool) {

@@ -42,6 +42,8 @@ type index struct {
 	// one of them may have ended the process before this one.
 	suspectsTo   uint64
 	suspectsEach int
+	// lowest is at most the lowest sequence there is, see oldest.
+	lowest uint64
 }
 
 // tries is what a message has behind it.
@@ -116,6 +118,9 @@ func (x *index) add(a *arrival) {
 		m.set(careful, true)
 	}
 	x.seqs.add(&x.slab, r)
+	if x.seqs.used == 1 || m.seq < x.lowest {
+		x.lowest = m.seq
+	}
 	l.messages++
 	if a.due != 0 {
 		l.away++
@@ -395,25 +400,6 @@ func (x *index) setWeights(w Weights) {
 	for _, l := range x.lanes {
 		l.flow.SetWeight(max(1, w[l.tenant]))
 	}
-}
-
-// oldest is when the broker stored the oldest message; ok is false without one. It
-// costs a look at each tenant's first message and at the delayed.
-func (x *index) oldest() (at int64, ok bool) {
-	consider := func(m *message) {
-		if !ok || m.at < at {
-			at, ok = m.at, true
-		}
-	}
-	for _, l := range x.lanes {
-		if l.head != 0 {
-			consider(x.slab.at(l.head))
-		}
-	}
-	for _, d := range x.delays {
-		consider(x.slab.at(d.message))
-	}
-	return at, ok
 }
 
 func (x *index) len() int { return x.seqs.used }

@@ -297,6 +297,12 @@ func checkIndex(t *rapid.T, ordered bool, budget int64) {
 				}
 			}
 		},
+		"oldest": func(t *rapid.T) {
+			at, ok, more := x.oldest()
+			if lowest := slices.Sorted(maps.Keys(m.tenant)); more || ok != (len(lowest) > 0) || ok && at != int64(lowest[0]) {
+				t.Fatalf("the oldest is %d, %v, %v; there are %v", at, ok, more, lowest)
+			}
+		},
 		"": func(t *rapid.T) { m.compare(t, x) },
 	})
 	// Nothing is stuck: with all bodies read everything can be taken.

@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	departures prometheus.Counter
 	lateness   prometheus.Histogram
+	late       algorithms.Spans
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -34,6 +35,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 func (m *metrics) released(n int, lateness int64) {
 	m.departures.Add(float64(n))
+	m.late.Add(time.Duration(max(0, lateness)), 1)
 	m.lateness.Observe(float64(max(0, lateness)) / 1e9)
 }
 

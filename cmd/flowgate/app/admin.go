@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/flowgate/flowgate/cmd/flowgate/app/page"
 	"github.com/flowgate/flowgate/internal/descriptors"
 )
 
@@ -31,8 +32,12 @@ type adminServer struct {
 	handler atomic.Pointer[http.Handler]
 }
 
-// adminConnections is enough for a few people, a page and who scrapes.
-const adminConnections = 64
+// adminConnections is enough for who scrapes, and for the pages of many people: each holds
+// two, one of them the stream of events.
+const adminConnections = 160
+
+// adminRoom is how many there may be.
+func adminRoom() int { return min(adminConnections, descriptors.Share(16)) }
 
 // newAdminServer opens the listener, so that a port in use stops the start.
 func newAdminServer(addr string, log *slog.Logger) (*adminServer, error) {
@@ -40,7 +45,7 @@ func newAdminServer(addr string, log *slog.Logger) (*adminServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin address %s (FLOWGATE_ADMIN_LISTEN): %w", addr, err)
 	}
-	a := &adminServer{listener: descriptors.Bound(l, min(adminConnections, descriptors.Share(16)), descriptors.Crowded)}
+	a := &adminServer{listener: descriptors.Bound(l, adminRoom(), descriptors.Crowded)}
 	a.server = &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*a.handler.Load()).ServeHTTP(w, r) }),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -100,16 +105,26 @@ func (g *gateway) metricsHandler() http.Handler {
 // adminHandler is the admin address without its listener.
 func (g *gateway) adminHandler() *http.ServeMux {
 	mux := http.NewServeMux()
+	pageRoutes(mux)
 	mux.Handle("GET /metrics", g.metricsHandler())
 	mux.HandleFunc("GET /livez", g.health(g.live))
 	mux.HandleFunc("GET /readyz", g.health(g.ready))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, g.status()) })
+	g.watchRoutes(mux)
 	a := newAuthority(g.cfg.Admin.Token)
 	g.limitsRoutes(mux, a)
 	g.weightsRoutes(mux, a)
 	g.pauseRoutes(mux, a)
 	g.deadLettersRoutes(mux, a)
 	return mux
+}
+
+// pageRoutes adds the page. It is the same while the gateway stands by: it reads so in
+// the status.
+func pageRoutes(mux *http.ServeMux) {
+	p := page.Handler()
+	mux.Handle("GET /{$}", p)
+	mux.Handle("GET /assets/", p)
 }
 
 // health answers 200 if all checks pass and else 503; with ?verbose it lists

@@ -57,8 +57,9 @@ func TestStatus(t *testing.T) {
 			keys = append(keys, k)
 		}
 		slices.Sort(keys)
-		want := []string{"breaker", "dead_letters", "depth", "drain_seconds", "level", "mode", "name", "oldest_age_seconds",
-			"paused", "rate", "replica", "sampled_at", "time_to_high_seconds", "version", "watermarks"}
+		want := []string{"breaker", "cap", "dead_letters", "depth", "drain_seconds", "hint_seconds", "level", "mode", "name", "oldest_age_seconds",
+			"paused", "pressured_since", "rate", "replica", "sampled_at", "signals", "slots", "stale", "target_latency_seconds", "time_to_high_seconds",
+			"version", "watermarks"}
 		if !slices.Equal(keys, want) {
 			t.Errorf("keys %v\nwant %v", keys, want)
 		}

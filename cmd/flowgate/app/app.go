@@ -19,6 +19,7 @@ import (
 
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/consumers"
+	"github.com/flowgate/flowgate/internal/tracing"
 )
 
 // Options are what a gateway is made of.
@@ -30,6 +31,8 @@ type Options struct {
 	Destination consumers.Destination
 	// Stdout is where FLOWGATE_CONSUMER_URL=stdout: delivers to; nil: that is refused.
 	Stdout io.Writer
+	// Tracer makes and sends spans while the gateway runs; nil: nothing is traced.
+	Tracer *tracing.Tracer
 	// Version is shown in status and metrics.
 	Version string
 }
@@ -112,6 +115,7 @@ func (a *App) running() *gateway {
 // Run serves until ctx ends; then it refuses, finishes what is in flight, and
 // returns nil. It returns what went wrong if the gateway cannot start or go on.
 func (a *App) Run(ctx context.Context) error {
+	defer a.trace()()
 	g, err := a.start(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -19,9 +19,11 @@ import (
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
+	"github.com/flowgate/flowgate/internal/history"
 	"github.com/flowgate/flowgate/internal/ingress"
 	"github.com/flowgate/flowgate/internal/limits"
 	"github.com/flowgate/flowgate/internal/shaper"
+	"github.com/flowgate/flowgate/internal/tracing"
 )
 
 // gateway is what runs between start and shutdown.
@@ -30,6 +32,7 @@ type gateway struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	version  string
+	tracer   *tracing.Tracer // nil: nothing is traced
 	id       string
 	clock    clock
 
@@ -55,6 +58,11 @@ type gateway struct {
 
 	liveLimits *limits.Live
 
+	history  *history.Ring
+	traffic  *history.Traffic
+	refusals *history.Refusals
+	events   *events
+
 	draining    atomic.Bool
 	deadLetters atomic.Uint64
 	storage     atomic.Int64           // bytes that the broker's storage has left; negative: it does not tell
@@ -76,7 +84,9 @@ func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 	cfg := a.opts.Config
 	g := &gateway{
 		cfg: cfg, log: a.opts.Logger, registry: a.registry,
-		version: a.opts.Version, id: replicaID(), clock: newClock(),
+		version: a.opts.Version, tracer: a.opts.Tracer, id: replicaID(), clock: newClock(),
+		history: history.NewRing(keptSamples), traffic: history.NewTraffic(), refusals: history.NewRefusals(),
+		events: newEvents(mostViewers(adminRoom())),
 	}
 	failed, fail := context.WithCancelCause(context.Background())
 	g.failed, g.fail = failed, func(cause error) { fail(cause) }

@@ -90,13 +90,21 @@ func startIn(t *testing.T, dir string, s *sink, environ ...string) *running {
 
 func tryStart(t *testing.T, dir string, s *sink, environ ...string) (*running, error) {
 	t.Helper()
+	return tryStartWith(t, dir, s, func(*Options) {}, environ...)
+}
+
+// tryStartWith has the options changed before the start.
+func tryStartWith(t *testing.T, dir string, s *sink, change func(*Options), environ ...string) (*running, error) {
+	t.Helper()
 	cfg, err := settings.Load(append([]string{
 		"FLOWGATE_DATA_DIR=" + dir, "FLOWGATE_NATS_LISTEN=off", "FLOWGATE_ADMIN_LISTEN=off", "FLOWGATE_INGRESS_HTTP_LISTEN=off",
 	}, environ...))
 	if err != nil {
 		return nil, err
 	}
-	a, err := New(Options{Config: cfg, Destination: s, Logger: slog.New(slog.DiscardHandler), Version: "v1.2.3"})
+	opts := Options{Config: cfg, Destination: s, Logger: slog.New(slog.DiscardHandler), Version: "v1.2.3"}
+	change(&opts)
+	a, err := New(opts)
 	if err != nil {
 		return nil, err
 	}

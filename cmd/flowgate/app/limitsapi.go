@@ -190,7 +190,8 @@ func (g *gateway) deleteLimit(w http.ResponseWriter, r *http.Request) {
 		writeChangeProblem(w, err)
 		return
 	}
-	g.log.Info("a limit was deleted", "scope", scope, "key", key)
+	author, reason := why(r)
+	g.log.Info("a limit was deleted", "scope", scope, "key", key, "author", author, "reason", reason)
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/flowgate/flowgate/internal/backpressure"
-	"github.com/flowgate/flowgate/internal/ingress"
 )
 
 // Pressure is what the gateway tells all producers of its backlog, in the shape of
@@ -123,20 +122,12 @@ func (g *gateway) pressure() Pressure {
 		Type: pressureType, Name: st.Name, Level: st.Level, Paused: st.Paused,
 		Depth: st.Depth, Watermarks: st.Watermarks, Rate: st.Rate,
 		DrainSeconds: st.DrainSeconds, TimeToHigh: st.TimeToHigh,
-		Signals: []string{}, SentAt: time.Now().UTC(),
+		Signals: st.Signals, SentAt: time.Now().UTC(),
 	}
 	now := g.clock.now()
 	b := g.backlog.Snapshot(now)
-	for _, signal := range b.Signals {
-		if signal.Raised {
-			p.Signals = append(p.Signals, signal.Signal.String())
-		}
-	}
-	hint, full := g.backlog.Full(now)
-	if !full && g.cfg.Mode == ingress.Enforce {
-		hint = b.Hint
-	}
-	if hint > 0 {
+	_, full := g.backlog.Full(now)
+	if hint := g.hint(now, b); hint > 0 {
 		p.Hint = &PressureHint{RetryAfterMS: int64((hint + time.Millisecond - 1) / time.Millisecond)}
 	}
 	if bool(g.cfg.Backpressure.Fair) && !full {

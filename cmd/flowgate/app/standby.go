@@ -66,13 +66,14 @@ func (s *standBy) over() {
 // handler answers at the admin address meanwhile.
 func (s *standBy) handler() http.Handler {
 	mux := http.NewServeMux()
+	pageRoutes(mux)
 	mux.Handle("GET /metrics", s.g.metricsHandler())
 	mux.HandleFunc("GET /livez", s.g.health(func() []check { return nil }))
 	mux.HandleFunc("GET /readyz", s.g.health(func() []check { return []check{{"lease", s.notActive}} }))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, Status{
 			Name: s.g.cfg.Name, Version: s.g.version, Mode: s.g.cfg.Mode.String(),
-			Level: levelName(false), Breaker: consumers.BreakerClosed.String(),
+			Level: levelName(false), Signals: []string{}, Breaker: consumers.BreakerClosed.String(),
 			Replica: ReplicaStatus{ID: s.g.id, Active: s.active()},
 		})
 	})

@@ -142,7 +142,12 @@ func TestStandby(t *testing.T) {
 	if code, body := second.get("/api/v1/limits"); code != 503 || !strings.Contains(body, "standing by") {
 		t.Errorf("limits: %d %s", code, body)
 	}
-	for _, nowhere := range []string{"/", "/nowhere", "/api/v1/limit", "/api/v1/pause"} { // the last: POST
+	for _, path := range []string{"/", "/assets/main.js"} { // the page reads in the status what this one is
+		if code, body := second.get(path); code != 200 {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	for _, nowhere := range []string{"/assets/nothing.js", "/nowhere", "/api/v1/limit", "/api/v1/pause"} { // the last: POST
 		if code, body := second.get(nowhere); code != 404 && (nowhere != "/api/v1/pause" || code != 405) {
 			t.Errorf("%s: %d %s", nowhere, code, body)
 		}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/flowgate/flowgate/internal/backpressure"
+	"github.com/flowgate/flowgate/internal/ingress"
 	"github.com/flowgate/flowgate/internal/shaper"
 )
 
@@ -22,6 +24,18 @@ type Status struct {
 	// it is empty.
 	OldestAge float64    `json:"oldest_age_seconds"`
 	Rate      RateStatus `json:"rate"`
+	// PressuredSince is when the level became what it is, null if it is normal, and
+	// Signals are those that hold it there.
+	PressuredSince *time.Time `json:"pressured_since"`
+	Signals        []string   `json:"signals"`
+	// HintSeconds is what a message that comes for the first time would be told to wait, 0
+	// if it would be admitted; Slots is to how many a place was promised.
+	HintSeconds float64 `json:"hint_seconds"`
+	Slots       int     `json:"slots"`
+	// Cap is how many messages may be in flight; TargetLatency what an adaptive rate aims
+	// at, null if it stands.
+	Cap           uint64   `json:"cap"`
+	TargetLatency *float64 `json:"target_latency_seconds"`
 	// DrainSeconds is how long the backlog takes at the present rate, null if it
 	// does not drain; TimeToHigh how long until HIGH at the present growth, null
 	// if it does not grow.
@@ -32,6 +46,8 @@ type Status struct {
 	Replica      ReplicaStatus `json:"replica"`
 	// SampledAt is when the counts were last compared with the stream.
 	SampledAt time.Time `json:"sampled_at"`
+	// Stale: that is too long ago.
+	Stale bool `json:"stale"`
 }
 
 // DepthStatus is the backlog by state, in messages.
@@ -90,6 +106,22 @@ func (g *gateway) status() Status {
 		DeadLetters: g.deadLetters.Load(),
 		Replica:     ReplicaStatus{ID: g.id, Leader: g.lease.Valid()},
 		SampledAt:   audit.At.UTC(),
+		Stale:       time.Since(audit.At) > staleAfter,
+		Signals:     []string{},
+		HintSeconds: g.hint(now, s).Seconds(), Slots: s.Slots,
+		Cap: g.cap(),
+	}
+	if s.Since != 0 {
+		since := time.Unix(0, s.Since).UTC()
+		st.PressuredSince = &since
+	}
+	for _, signal := range s.Signals {
+		if signal.Raised {
+			st.Signals = append(st.Signals, signal.Signal.String())
+		}
+	}
+	if g.cfg.Shaper.Adaptive {
+		st.TargetLatency = seconds(g.cfg.Shaper.TargetLatency)
 	}
 	rate := g.shaper.Rate()
 	st.Rate.Configured, st.Rate.Effective = finite(rate.Configured), finite(rate.Effective)
@@ -97,6 +129,21 @@ func (g *gateway) status() Status {
 	st.DrainSeconds = seconds(s.DrainTime)
 	st.TimeToHigh = seconds(s.TimeToHigh)
 	return st
+}
+
+// hint is what a message that comes for the first time would be told; 0: it would be
+// admitted.
+func (g *gateway) hint(now int64, s backpressure.Snapshot) time.Duration {
+	hint, full := g.backlog.Full(now)
+	if !full && g.cfg.Mode == ingress.Enforce {
+		hint = s.Hint
+	}
+	return hint
+}
+
+// cap is how many messages may be in flight.
+func (g *gateway) cap() uint64 {
+	return uint64(g.cfg.Consumer.Concurrency) * uint64(max(1, g.cfg.Consumer.Batch))
 }
 
 // finite is null in JSON for what has no bound.

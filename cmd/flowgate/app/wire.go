@@ -182,6 +182,9 @@ func (g *gateway) openConsumer(ctx context.Context, given consumers.Destination,
 	g.destination = destination
 	dead := consumers.NewDeadLetters(g.js, g.cfg.Names().DLQ, g.origin())
 	g.desk = consumers.NewDesk(g.cfg.Consumer, destination, dead, g.labels.of, g.registry, g.log)
+	if g.tracer != nil {
+		g.desk.Trace(deskTracer{g.tracer, g.cfg.Names().Backlog})
+	}
 	return nil
 }
 
@@ -240,11 +243,17 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 		g.log.Warn("the NATS server takes smaller messages than FLOWGATE_INGRESS_MAX_PAYLOAD; its limit holds", "bytes", most)
 		door.MaxPayload = units.Size(most)
 	}
+	var tracer ingress.Tracer
+	if g.tracer != nil {
+		tracer = doorTracer{g.tracer}
+	}
 	g.door, err = ingress.New(door, ingress.Deps{
 		Receive: receive, Forward: forward, Answers: answers,
 		Limits: doorLimits{g.limits}, Backpressure: doorBacklog{g.backlog}, Confirmed: g.backlog.Confirmed,
-		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
+		Witness: doorWitness{g},
+		Name:    names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
 		StoredCanary: g.cfg.NATS.Replicas > 1,
+		Tracer:       tracer,
 		Mode:         g.cfg.Mode,
 		Clock:        g.clock.now,
 		TenantLabel:  g.labels.of, KnownTenant: g.labels.peek,
@@ -275,6 +284,7 @@ func (g *gateway) launch(ctx context.Context) error {
 	g.component(&g.back, "watch", back, g.watch)
 	g.component(&g.back, "broadcast", back, g.newBroadcast().Run)
 	g.component(&g.back, "signals", back, g.watchSignals)
+	g.component(&g.back, "sampler", back, g.newSampler().Run)
 	g.component(&g.back, "limits", back, g.limits.Run)
 	g.component(&g.back, "live limits", back, g.liveLimits.Run)
 	if r, ok := g.destination.(interface{ Run(context.Context) error }); ok { // it has work of its own
