@@ -21,6 +21,7 @@ var imports = map[string][]string{
 	"internal/bubble":               {},
 	"internal/descriptors":          {},
 	"internal/history":              {},
+	"internal/arrivals":             {"internal/algorithms", "internal/units"},
 	"internal/tracing":              {},
 	"internal/limits":               {"internal/algorithms"},
 	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
