@@ -67,6 +67,31 @@ func TestTrafficRates(t *testing.T) {
 	}
 }
 
+// Who was refused since the last look, the most first.
+func TestMostRefused(t *testing.T) {
+	tr := NewTraffic()
+	for i, name := range []string{"a", "b", "b", "c", "c", "c", "d"} {
+		tr.Refused(int64(i), name, "backlog")
+	}
+	tr.Refused(7, "c", "deadline")
+	if got, want := tr.MostRefused(3), []RefusedTenant{{"c", 4, "deadline"}, {"b", 2, "backlog"}, {"a", 1, "backlog"}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	tr.Refused(8, "b", "backlog")
+	if got, want := tr.MostRefused(3), []RefusedTenant{{"b", 1, "backlog"}}; !slices.Equal(got, want) {
+		t.Errorf("a second later %v, want %v", got, want)
+	}
+	if got := tr.MostRefused(3); len(got) != 0 {
+		t.Errorf("of nothing %v", got)
+	}
+	for i := range 3 * trafficTenants { // nobody looks
+		tr.Refused(int64(i), strconv.Itoa(i), "backlog")
+	}
+	if got := len(tr.refused); got > trafficTenants {
+		t.Errorf("%d are kept for whoever looks", got)
+	}
+}
+
 // Those seen last are remembered, and no more than twice as many.
 func TestTenantsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -22,12 +22,14 @@ type Sample struct {
 	Drain      *float64 `json:"drain_seconds"`
 
 	// What happened during the second.
-	Admitted     float64            `json:"admitted"`
-	Refused      float64            `json:"refused"`
-	RefusedBy    map[string]float64 `json:"refused_by,omitempty"` // by reason
-	Delivered    float64            `json:"delivered"`
-	Retried      float64            `json:"retried"`
-	DeadLettered float64            `json:"dead_lettered"`
+	Admitted  float64            `json:"admitted"`
+	Refused   float64            `json:"refused"`
+	RefusedBy map[string]float64 `json:"refused_by,omitempty"` // by reason
+	// RefusedMost are the tenants who were refused most, a few.
+	RefusedMost  []RefusedTenant `json:"refused_most,omitempty"`
+	Delivered    float64         `json:"delivered"`
+	Retried      float64         `json:"retried"`
+	DeadLettered float64         `json:"dead_lettered"`
 
 	RateConfigured *float64 `json:"rate_configured"`
 	RateEffective  *float64 `json:"rate_effective"`
@@ -45,6 +47,13 @@ type Sample struct {
 	TargetLatency *float64 `json:"target_latency"`
 
 	Transitions []Transition `json:"transitions,omitempty"`
+}
+
+// RefusedTenant is how much of what a tenant sent was refused, and why at last.
+type RefusedTenant struct {
+	Tenant  string  `json:"tenant"`
+	Refused float64 `json:"refused"`
+	Reason  string  `json:"reason"`
 }
 
 // Latency counts by step; the last is for what is longer than all bounds.

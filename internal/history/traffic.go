@@ -1,6 +1,9 @@
 package history
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,6 +20,8 @@ const (
 type Traffic struct {
 	mu      sync.Mutex
 	tenants recent[tenantTraffic]
+	// refused are those with a refusal since the last MostRefused.
+	refused []*tenantTraffic
 }
 
 // tenantTraffic counts by second: the ones before, and the one under way.
@@ -25,6 +30,8 @@ type tenantTraffic struct {
 	admitted, refused [trafficSeconds + 1]uint32
 	total             uint64 // refused
 	reason            string
+	name              string // of one who was refused
+	since             uint32 // refused since the last MostRefused
 }
 
 // TenantTraffic is what one tenant sent.
@@ -54,7 +61,32 @@ func (t *Traffic) Refused(now int64, tenant, reason string) {
 	c.refused[c.turn(now)]++
 	c.total++
 	c.reason = reason
+	if c.since == 0 && len(t.refused) < trafficTenants {
+		if c.name == "" {
+			c.name = strings.Clone(tenant)
+		}
+		t.refused = append(t.refused, c)
+	}
+	c.since++
 	t.mu.Unlock()
+}
+
+// MostRefused gives those who were refused most since the last call, the most of them
+// first. It costs a look at each who was refused since then.
+func (t *Traffic) MostRefused(most int) []RefusedTenant {
+	t.mu.Lock()
+	list := make([]RefusedTenant, 0, len(t.refused))
+	for i, c := range t.refused {
+		list = append(list, RefusedTenant{c.name, float64(c.since), c.reason})
+		c.since = 0
+		t.refused[i] = nil
+	}
+	t.refused = t.refused[:0]
+	t.mu.Unlock()
+	slices.SortFunc(list, func(a, b RefusedTenant) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), strings.Compare(a.Tenant, b.Tenant))
+	})
+	return slices.Clone(list[:min(most, len(list))])
 }
 
 // turn brings the newest second up to now, empties those in between, and gives its place.

@@ -71,6 +71,8 @@ func TestThePageUnderASurge(t *testing.T) {
 	tab.Says("#depth-of", "of 300 messages at HIGH")
 	tab.Says("#chart-depth .legend", "HIGH\n300")
 	tab.Says("#chart-refusals .legend", "backlog")
+	tab.Says("#chart-refused-tenants .legend", "acme")
+	tab.Says("#chart-refused-tenants .legend", "others")
 	tab.Says("#transition-table", "▲ pressured")
 	tab.Says(`#tenants tr[data-key="acme"]`, "backlog")
 	tab.Click(`#tenants tr[data-key="acme"] button`)

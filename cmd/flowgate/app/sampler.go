@@ -15,6 +15,8 @@ const (
 	sampleEvery = time.Second
 	// keptSamples are 15 minutes.
 	keptSamples = 15 * 60
+	// namedTenants are those of a sample who were refused most.
+	namedTenants = 5
 )
 
 // sampler notes each second what the gateway is like. It reads counters that are kept for
@@ -94,6 +96,10 @@ func (s *sampler) sample(st Status) history.Sample {
 		rate := perSecond(n, before.refused[reason])
 		sample.RefusedBy[string(reason)] = rate
 		sample.Refused += rate
+	}
+	sample.RefusedMost = s.g.traffic.MostRefused(namedTenants)
+	for i := range sample.RefusedMost {
+		sample.RefusedMost[i].Refused /= took
 	}
 	if latency := now.desk.Latency.Since(before.desk.Latency); latency.Total() > 0 {
 		sample.Latency = &history.Latency{Counts: latency[:]}

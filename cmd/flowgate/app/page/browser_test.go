@@ -123,7 +123,7 @@ func seconds(t *testing.T, tab *browsertest.Tab) {
 func charts(t *testing.T, b *browsertest.Browser) {
 	f := serveFake(t, "")
 	tab := b.Open(t, f.URL+"/", browsertest.View{Width: 1440, Height: 2600})
-	tab.Until(`document.querySelectorAll("figure canvas").length === 10`)
+	tab.Until(`document.querySelectorAll("figure canvas").length === 11`)
 	for chart, text := range map[string]string{
 		"depth": "HIGH\n10,000", "age": "age", "flow": "admitted", "refusals": "rate limited", "shaper": "effective\n200/s", "lateness": "p99",
 		"in-flight": "cap\n4", "heat": "few to many", "latency": "target\n100 ms", "trouble": "dead letters",
@@ -172,7 +172,7 @@ func prefixed(t *testing.T, b *browsertest.Browser) {
 	f := serveFake(t, "/ops/gate")
 	tab := b.Open(t, f.URL+"/ops/gate/", browsertest.View{Dark: true})
 	tab.Says("#word", "Normal")
-	tab.Until(`document.querySelectorAll("figure canvas").length === 10`)
+	tab.Until(`document.querySelectorAll("figure canvas").length === 11`)
 	tab.Click("#pause")
 	tab.Click("#change .main")
 	tab.Says("#told", "paused")

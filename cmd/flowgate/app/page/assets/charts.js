@@ -4,6 +4,7 @@ import uPlot from './uplot/uPlot.esm.js';
 import { put } from './dom.js';
 import { count, rate, seconds, short, words, none } from './format.js';
 import { heat, heatLabels, heatRange } from './heatmap.js';
+import { reasons, tenants } from './refusals.js';
 
 const field = (name) => (s) => s[name];
 const decades = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => 10 ** (from + i)).flatMap((n) => [n, 2 * n, 5 * n]);
@@ -35,7 +36,8 @@ const panels = [
       { label: 'delivered', of: field('delivered'), color: 2 },
     ],
   },
-  { id: 'refusals', title: 'Refusals by reason', unit: 'messages a second', ...aSecond, stack: true, reasons: true, series: [] },
+  { id: 'refusals', title: 'Refusals by reason', unit: 'messages a second', ...aSecond, stack: true, parts: reasons, series: [] },
+  { id: 'refused-tenants', title: 'Refusals by tenant', unit: 'messages a second', ...aSecond, stack: true, parts: tenants, series: [] },
   {
     id: 'shaper', title: 'Shaper rate', unit: 'messages a second', ...aSecond,
     series: [
@@ -49,10 +51,6 @@ const panels = [
     id: 'in-flight', title: 'In flight', unit: 'messages, until their end is confirmed', ...messages,
     series: [{ label: 'in flight', of: field('in_flight'), color: 2 }, { label: 'cap', of: field('cap'), color: 'high', dash: [6, 3], step: true, line: true }],
   },
-  {
-    id: 'trouble', title: 'Retries and dead letters', unit: 'messages a second', ...aSecond,
-    series: [{ label: 'retried', of: field('retried'), color: 3 }, { label: 'dead letters', of: field('dead_lettered'), color: 4, dash: [6, 3] }],
-  },
   { id: 'heat', title: 'Consumer latency', unit: 'deliveries by how long they took', heat: true, wide: true, ...time, series: [] },
   {
     id: 'latency', title: 'Consumer latency', unit: 'percentiles', ...time,
@@ -61,10 +59,11 @@ const panels = [
       { label: 'p99', of: field('latency_p99'), color: 5, points: true }, { label: 'target', of: field('target_latency'), color: 'high', dash: [6, 3] },
     ],
   },
+  {
+    id: 'trouble', title: 'Retries and dead letters', unit: 'messages a second', ...aSecond, full: true,
+    series: [{ label: 'retried', of: field('retried'), color: 3 }, { label: 'dead letters', of: field('dead_lettered'), color: 4, dash: [6, 3] }],
+  },
 ];
-
-// known are the reasons of refusals, the frequent ones first.
-const known = ['rate_limited', 'tenant_backlog', 'backlog', 'overloaded', 'deadline', 'draining', 'forbidden', 'invalid', 'too_large'];
 
 const height = 140;
 
@@ -109,7 +108,7 @@ class Panel {
     Object.assign(this, { spec, charts, series: spec.series, rows: [], at: null });
     this.figure = document.createElement('figure');
     this.figure.id = 'chart-' + spec.id;
-    if (spec.wide) this.figure.className = 'wide';
+    if (spec.wide || spec.full) this.figure.className = spec.wide ? 'wide' : 'full';
     const caption = document.createElement('figcaption');
     const title = document.createElement('h3');
     title.textContent = spec.title;
@@ -142,7 +141,7 @@ class Panel {
     this.rows = rows;
     this.range = range;
     if (!this.width) return;
-    if (this.spec.reasons) this.reasons(rows);
+    if (this.spec.parts) this.split(rows);
     const data = this.data(rows);
     if (!this.u) {
       this.u = new uPlot(this.options(), data, this.plot);
@@ -156,14 +155,11 @@ class Panel {
     this.values();
   }
 
-  // reasons makes a series of each reason that was seen, always in the same color.
-  reasons(rows) {
-    const seen = new Set(this.series.map((s) => s.key));
-    const before = seen.size;
-    for (const r of rows) for (const key of Object.keys(r.refused_by ?? {})) seen.add(key);
-    if (seen.size === before) return;
-    const rank = (key) => (known.indexOf(key) + 1 || known.length + 1);
-    this.series = [...seen].sort((a, b) => rank(a) - rank(b)).map((key) => ({ key, label: words(key), of: (s) => s.refused_by?.[key] ?? 0, color: ((rank(key) - 1) % 8) + 1 }));
+  // split has a series for each part that there is.
+  split(rows) {
+    const series = this.spec.parts(rows, this.series);
+    if (series.length === this.series.length && series.every((s, i) => s.key === this.series[i].key)) return;
+    this.series = series;
     this.drop();
   }
 
@@ -328,7 +324,7 @@ class Panel {
     if (!row) return;
     const value = (s) => (row.hole ? none : this.spec.value(s.of(row)));
     this.series.forEach((s, i) => this.legend.children[i] && put(this.legend.children[i].lastChild, value(s)));
-    if (this.spec.reasons && this.series.length === 0) {
+    if (this.spec.parts && this.series.length === 0) {
       if (!this.legend.firstChild) this.legend.append(document.createElement('li'));
       put(this.legend.firstChild, 'none refused');
     }
