@@ -95,8 +95,11 @@ func topLines(ctx context.Context, w io.Writer, gateway *adminClient) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	away := ""
-	for {
+	for first := true; ; first = false {
 		s, err := look(ctx, gateway, "depth")
+		if first && err != nil && ctx.Err() == nil {
+			return err
+		}
 		line := ""
 		switch {
 		case ctx.Err() != nil:

@@ -21,11 +21,14 @@ const (
 
 // verdict says in a line what an operator has to know of a gateway at the instant now.
 func verdict(s app.Status, now time.Time) (string, severity) {
+	if s.Replica.Lost {
+		return "NATS DOES NOT ANSWER: the lease ran out, nothing is admitted or delivered; what is below was so " + rough(now.Sub(s.SampledAt)) + " ago", severe
+	}
 	if !s.Replica.Leader {
 		if s.Replica.Active != "" {
 			return "standing by: active is " + plain(s.Replica.Active), notable
 		}
-		return "not active: it is starting, or lost its lease", severe
+		return "not active: it is starting", severe
 	}
 	var said []string
 	worst := calm

@@ -38,7 +38,9 @@ func TestVerdict(t *testing.T) {
 	}{
 		{leader(func(*app.Status) {}), "normal", calm},
 		{app.Status{Level: "normal", Breaker: "closed", Replica: app.ReplicaStatus{Active: "gate-1 since 10:00"}}, "standing by: active is gate-1 since 10:00", notable},
-		{app.Status{Level: "normal", Breaker: "closed"}, "not active: it is starting, or lost its lease", severe},
+		{app.Status{Level: "normal", Breaker: "closed"}, "not active: it is starting", severe},
+		{app.Status{Level: "normal", Breaker: "closed", SampledAt: now.Add(-9 * time.Second), Replica: app.ReplicaStatus{Lost: true}},
+			"NATS DOES NOT ANSWER: the lease ran out, nothing is admitted or delivered; what is below was so 9s ago", severe},
 		{leader(func(s *app.Status) {
 			s.Level, s.PressuredSince, s.Signals, s.HintSeconds = "pressured", &since, []string{"depth", "age"}, 2.34
 		}), "PRESSURED for 3m12s by depth, age; who comes now is told to wait 2.3s", severe},

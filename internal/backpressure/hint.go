@@ -103,6 +103,9 @@ func (b *Backlog) spread(d time.Duration) time.Duration {
 // hint is what a message of an account would be told now; it makes no slot.
 func (b *Backlog) hint(now int64, a *tenant, full bool) time.Duration {
 	from, known := b.stall(now)
+	if b.is(Storage) {
+		known = false // as in refuse
+	}
 	first, gap := b.first(now, a, full)
 	if !known || gap >= never {
 		return min(max(2*time.Duration(now-b.stalledSince), 2*firstStall), maxHint)

@@ -139,3 +139,17 @@ func TestHintsOfOtherSignals(t *testing.T) {
 		t.Errorf("with no storage left: %+v", a)
 	}
 }
+
+// While the disk has no room the snapshot tells the wait that refusals tell, which is drawn
+// between half of it and all.
+func TestHintWithoutRoomOnDisk(t *testing.T) {
+	h := newHandBy(t, Rules{Marks: Marks{Low: 80, High: 100, Max: 200, MaxBytes: 16 << 20}})
+	h.Observe(int64(h.now), Readings{Room: 0})
+	for range 20 {
+		h.now += time.Second
+		told, ok := h.look()
+		if shown := h.Snapshot(int64(h.now)).Hint; ok || told > shown || 2*told < shown {
+			t.Fatalf("admitted %v, told to wait %v; shown %v", ok, told, shown)
+		}
+	}
+}

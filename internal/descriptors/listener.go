@@ -24,6 +24,7 @@ type Listener struct {
 	most  int64
 	open  atomic.Int64
 	words []byte
+	idle  idle
 
 	mu       sync.Mutex
 	refused  map[net.Conn]struct{}
@@ -44,7 +45,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.open.Add(1) <= l.most {
+		if l.open.Add(1) <= l.most || l.makeRoom() {
 			return &conn{Conn: c, listener: l}, nil
 		}
 		l.open.Add(-1)

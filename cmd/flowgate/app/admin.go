@@ -45,13 +45,15 @@ func newAdminServer(addr string, log *slog.Logger) (*adminServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin address %s (FLOWGATE_ADMIN_LISTEN): %w", addr, err)
 	}
-	a := &adminServer{listener: descriptors.Bound(l, adminRoom(), descriptors.Crowded)}
+	bound := descriptors.Bound(l, adminRoom(), descriptors.Crowded)
+	a := &adminServer{listener: bound}
 	a.server = &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*a.handler.Load()).ServeHTTP(w, r) }),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		ConnState:         bound.Yield,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.With("component", "admin").Handler(), slog.LevelDebug),
 	}

@@ -97,6 +97,7 @@ func (e *events) serve(w http.ResponseWriter, r *http.Request, first func() []by
 	next, ok := e.enter()
 	if !ok {
 		w.Header().Set("Retry-After", "5")
+		w.Header().Set("Connection", "close") // its place is for others
 		writeProblem(w, http.StatusServiceUnavailable, "too many look on already; at most "+strconv.Itoa(e.most)+" can")
 		return
 	}

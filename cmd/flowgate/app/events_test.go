@@ -189,6 +189,50 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
+// More viewers than there are places, who keep their connections, leave the others theirs.
+func TestViewersLeaveRoom(t *testing.T) {
+	r := start(t, "FLOWGATE_ADMIN_LISTEN=127.0.0.1:0")
+	_, admin := r.Addr()
+	seen := map[int]int{}
+	for range adminRoom() + 40 {
+		c, err := net.Dial("tcp", admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := fmt.Fprintf(c, "GET /api/v1/events HTTP/1.1\r\nHost: %s\r\n\r\n", admin); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[answer.StatusCode]++
+	}
+	if want := mostViewers(adminRoom()); seen[200] != want || seen[503] != adminRoom()+40-want {
+		t.Errorf("%v, want %d viewers", seen, want)
+	}
+	for range 300 { // who says nothing at all
+		c, err := net.Dial("tcp", admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+	}
+	for _, path := range []string{"/livez", "/metrics", "/api/v1/status"} {
+		client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		answer, err := client.Get("http://" + admin + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != 200 {
+			t.Errorf("%s: %s", path, answer.Status)
+		}
+	}
+}
+
 // 50 viewers of a gateway at work cost less than 2 % of a core: all that the process uses
 // with them, less what it uses without.
 func TestViewersAreCheap(t *testing.T) {

@@ -61,6 +61,9 @@ func TestBrokerAway(t *testing.T) {
 	if code, _ := get(r, "/readyz"); code != 503 {
 		t.Errorf("readyz says %d without the broker", code)
 	}
+	if s := read[Status](t, r, "/api/v1/status"); s.Replica.Leader || !s.Replica.Lost {
+		t.Errorf("without the broker the replica is %+v", s.Replica)
+	}
 	during := len(r.sink.log())
 	time.Sleep(time.Second)
 	if n := len(r.sink.log()); n > during {

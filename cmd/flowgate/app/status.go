@@ -85,6 +85,9 @@ type ReplicaStatus struct {
 	// Active is who holds the lease while this one stands by; it knows nothing else
 	// then.
 	Active string `json:"active,omitempty"`
+	// Lost: it was active and its lease ran out, since NATS does not answer it. It admits
+	// and delivers nothing until it has it again.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // status reads everything at once.
@@ -104,7 +107,7 @@ func (g *gateway) status() Status {
 		Rate:        RateStatus{Delivered: s.Drained, Admitted: s.Admitted, Refused: g.door.RefusedRate()},
 		Breaker:     g.breakerState(),
 		DeadLetters: g.deadLetters.Load(),
-		Replica:     ReplicaStatus{ID: g.id, Leader: g.lease.Valid()},
+		Replica:     g.replica(),
 		SampledAt:   audit.At.UTC(),
 		Stale:       time.Since(audit.At) > staleAfter,
 		Signals:     []string{},
@@ -129,6 +132,12 @@ func (g *gateway) status() Status {
 	st.DrainSeconds = seconds(s.DrainTime)
 	st.TimeToHigh = seconds(s.TimeToHigh)
 	return st
+}
+
+// replica is that of a gateway that is active.
+func (g *gateway) replica() ReplicaStatus {
+	valid := g.lease.Valid()
+	return ReplicaStatus{ID: g.id, Leader: valid, Lost: !valid}
 }
 
 // hint is what a message that comes for the first time would be told; 0: it would be

@@ -54,6 +54,9 @@ func verdicts(t *testing.T, b *browsertest.Browser) {
 		{object{"stale": true, "sampled_at": now.Add(-time.Minute), "breaker": "open"}, "stale", "Stale sample", "Also: Breaker open",
 			"last read at " + now.Add(-time.Minute).Format("15:04:05"), ""},
 		{object{"depth": object{"waiting": 0, "in_flight": 0, "delayed": 0, "total": 0}, "oldest_age_seconds": 0, "time_to_high_seconds": nil}, "normal", "Normal", "", "", "Empty"},
+		{object{"replica": object{"id": "gate-1", "leader": false, "lost": true}, "sampled_at": now.Add(-time.Minute)}, "stale", "NATS does not answer", "",
+			"What is shown was so at " + now.Add(-time.Minute).Format("15:04:05"), ""},
+		{object{"level": "pressured", "signals": []string{"storage"}}, "pressured", "Pressured by storage", "", "All are refused until the disk has room.", ""},
 		{object{"replica": object{"id": "gate-2", "leader": false, "active": "gate-1 on host-1"}}, "standby", "Standing by", "", "Active is gate-1 on host-1", ""},
 	} {
 		f.set(func() { f.status = c.status })
@@ -345,9 +348,20 @@ func deadLetters(t *testing.T, b *browsertest.Browser) {
 	tab.Says("#change", "Purge the dead letters of globex")
 	tab.Click("#change .main")
 	tab.Says("#told", "1 purged.")
+	// Typed and clicked in one breath, it means what is in the field.
+	tab.Until(`(() => {
+		const field = document.querySelector("#dead-tenant")
+		field.value = "acme"
+		field.dispatchEvent(new Event("input", {bubbles: true}))
+		document.querySelector("#purge-all").click()
+		return true
+	})()`)
+	tab.Says("#change", "Purge the dead letters of acme")
+	tab.Says("#change", "up to number 2")
+	tab.Press("\x1b")
 	f.set(func() {
 		want := []string{"GET /api/v1/dead-letters/2 null", "POST /api/v1/dead-letters/2/replay?reason=mended null",
-			`POST /api/v1/dead-letters/purge {"all":true,"author":"","reason":"","tenant":"globex"}`}
+			`POST /api/v1/dead-letters/purge {"all":true,"author":"","reason":"","tenant":"globex","to":1}`}
 		if !slices.Equal(f.changes, want) {
 			t.Errorf("changes %q, want %q", f.changes, want)
 		}

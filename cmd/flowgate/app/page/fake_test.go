@@ -141,11 +141,15 @@ func serveFake(t *testing.T, prefix string) *fake {
 			{"scope": "user", "key": "a/b", "limit": "fixed-window:10/m", "source": "environment", "in_force": true},
 		}})
 	})
-	mux.HandleFunc("GET /api/v1/dead-letters", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, object{"next": nil, "dead_letters": []object{
+	mux.HandleFunc("GET /api/v1/dead-letters", func(w http.ResponseWriter, r *http.Request) {
+		all := []object{
 			{"seq": 2, "id": "acme/o-2", "tenant": "acme", "topic": "orders.new", "class": "permanent", "error": "no such column: totl", "attempts": 1, "bytes": 2311, "died_at": time.Now().Add(-time.Minute)},
 			{"seq": 1, "id": "globex/<img src=x onerror=alert(1)>", "tenant": "globex", "topic": "orders", "class": "timeout", "error": "<script>alert(1)</script>", "attempts": 5, "bytes": 12, "died_at": time.Now().Add(-time.Hour)},
-		}})
+		}
+		if tenant := r.URL.Query().Get("tenant"); tenant != "" {
+			all = slices.DeleteFunc(all, func(o object) bool { return o["tenant"] != tenant })
+		}
+		reply(w, object{"next": nil, "dead_letters": all})
 	})
 	change := func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()

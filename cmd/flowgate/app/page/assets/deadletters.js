@@ -37,11 +37,12 @@ export class DeadLetters {
         this.load();
       },
     });
+    this.wanted = () => tenant.value.trim();
     let typing = 0;
     tenant.addEventListener('input', () => {
       clearTimeout(typing);
       typing = setTimeout(() => {
-        this.tenant = tenant.value.trim();
+        this.tenant = this.wanted();
         this.pages = [{}];
         this.load();
         replay.textContent = this.tenant ? 'Replay this tenant’s…' : 'Replay all…';
@@ -108,17 +109,31 @@ export class DeadLetters {
     });
   }
 
-  // many goes on until all is done, the gateway has no room, or the dialog is closed.
-  many(what) {
-    const whose = this.tenant ? `the dead letters of ${this.tenant}` : 'all dead letters';
-    const tenant = this.tenant || undefined;
+  // many goes on until all is done, the gateway has no room, or the dialog is closed. It
+  // means the tenant that the field names at the click, and what is dead by then.
+  async many(what) {
+    const tenant = this.wanted() || undefined;
+    const whose = tenant ? `the dead letters of ${tenant}` : 'all dead letters';
+    let newest;
+    try {
+      const { dead_letters: list } = await get('api/v1/dead-letters', { tenant, limit: 1 });
+      newest = list[0];
+    } catch (err) {
+      this.table.fail(err.message);
+      return;
+    }
+    if (!newest) {
+      this.table.fail(tenant ? `There are no dead letters of ${tenant}.` : 'There are no dead letters.');
+      return;
+    }
     const purge = what === 'purge';
     ask({
       title: `${purge ? 'Purge' : 'Replay'} ${whose}`,
-      text: purge ? 'They are deleted and cannot be replayed any more.' : 'They join the backlog again while its depth is below LOW.',
+      text: (purge ? 'They are deleted and cannot be replayed any more' : 'They join the backlog again while its depth is below LOW')
+        + `, up to number ${newest.seq}, which died at ${time(newest.died_at)}.`,
       confirm: purge ? 'Purge' : 'Replay', danger: purge,
       run: async ({ reason, author }, progress, wanted) => {
-        let n = 0, skipped = 0, next = { tenant };
+        let n = 0, skipped = 0, next = { tenant, to: newest.seq };
         try {
           while (next) {
             const p = await guarded('POST', `api/v1/dead-letters/${what}`, { ...next, all: true, reason, author });

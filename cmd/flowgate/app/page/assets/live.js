@@ -4,7 +4,10 @@
 import { get } from './api.js';
 
 // silence is how long nothing may come before the connection counts as lost.
-const silence = 4000;
+const silence = 2500;
+
+// patience is how long an answer may take.
+const patience = 4000;
 
 export class Live {
   // on has status(s), samples(list, history) and link(state): live, standby or lost.
@@ -57,7 +60,9 @@ export class Live {
 
   // look finds a connection that is silent without an end.
   look() {
-    if (this.source && Date.now() - this.heard > silence) this.lost();
+    if (!this.source || Date.now() - this.heard <= silence) return;
+    this.on.link('lost');
+    this.lost();
   }
 
   // lost asks for the state alone. A gateway that stands by has that and no events; a
@@ -65,7 +70,7 @@ export class Live {
   async lost() {
     this.close();
     try {
-      const s = await get('api/v1/status', null, AbortSignal.timeout(silence));
+      const s = await get('api/v1/status', null, AbortSignal.timeout(patience));
       if (this.source || document.hidden) return;
       const active = s.replica?.leader !== false;
       this.on.link(active ? 'live' : 'standby');

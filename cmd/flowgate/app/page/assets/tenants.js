@@ -73,6 +73,7 @@ async function whyRefused(tenant) {
         { title: 'Reason', text: (r) => words(r.reason) + (r.enforced === false ? ' (shadow: admitted)' : '') },
         { title: 'Scope', text: (r) => words(r.scope) },
         { title: 'Rule', text: (r) => r.rule || none, wide: true },
+        { title: 'Detail', text: (r) => r.detail || none, wide: true },
         { title: 'Depth then', number: true, text: (r) => count(r.depth) },
         { title: 'Told to wait', number: true, text: (r) => (r.retry_after_ms > 0 ? seconds(r.retry_after_ms / 1000) : none) },
         { title: 'Message', text: (r) => r.id || none, wide: true },

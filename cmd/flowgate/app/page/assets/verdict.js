@@ -5,6 +5,19 @@ import { count, rate, seconds, time, words, none } from './format.js';
 
 const $ = (id) => document.getElementById(id);
 
+// ends is when a signal is over.
+const ends = {
+  depth: 'the depth is at LOW', bytes: 'the backlog’s bytes are at their low mark', age: 'the oldest message is young enough',
+  outage: 'the consumer takes work again', storage: 'the disk has room',
+};
+
+// refusedUntil says who is refused under the signals, and until when.
+function refusedUntil(signals) {
+  const until = signals.map((s) => ends[s]).filter(Boolean).join(' and ') || 'it is over';
+  if (signals.includes('storage')) return `All are refused until ${until}.`;
+  return `Producers are refused until ${until}, but for those below their part or with a place.`;
+}
+
 const staleAfter = 10; // seconds, for a gateway that does not say so itself
 
 // verdicts lists what is the matter, the worst first. now is in milliseconds, link what
@@ -12,6 +25,9 @@ const staleAfter = 10; // seconds, for a gateway that does not say so itself
 export function verdicts(s, link, now) {
   if (link === 'lost' || !s) {
     return [{ state: 'lost', word: 'Connection to the gateway lost', detail: s ? `What is shown was so at ${time(now)}. Trying again.` : 'Nothing is known. Trying again.' }];
+  }
+  if (s.replica?.lost) {
+    return [{ state: 'stale', word: 'NATS does not answer', detail: `The lease of this gateway ran out: nothing is admitted or delivered. What is shown was so at ${time(s.sampled_at)}.` }];
   }
   if (s.replica?.leader === false) {
     return [{ state: 'standby', word: 'Standing by', detail: s.replica.active ? `Active is ${s.replica.active}. This gateway takes over when it ends.` : 'Waiting for the lease of this name.' }];
@@ -21,6 +37,12 @@ export function verdicts(s, link, now) {
   if (s.stale ?? age > staleAfter) {
     list.push({ state: 'stale', word: 'Stale sample', detail: `The stream was last read at ${time(s.sampled_at)}. Depth and age are of then.` });
   }
+  if (s.breaker === 'open' || s.breaker === 'half_open') {
+    list.push({
+      state: 'breaker', word: s.breaker === 'open' ? 'Breaker open' : 'Breaker half open',
+      detail: 'The consumer fails. Deliveries are held back, and one at a time is tried.',
+    });
+  }
   if (s.paused) {
     const p = s.pause ?? {};
     const until = Date.parse(p.until) > 0 ? 'until ' + time(p.until) : 'until resumed';
@@ -29,19 +51,13 @@ export function verdicts(s, link, now) {
       detail: `No delivery starts since ${time(p.since)}; messages wait.` + (p.reason ? ` Reason: ${p.reason}` : ''),
     });
   }
-  if (s.breaker === 'open' || s.breaker === 'half_open') {
-    list.push({
-      state: 'breaker', word: s.breaker === 'open' ? 'Breaker open' : 'Breaker half open',
-      detail: 'The consumer fails. Deliveries are held back, and one at a time is tried.',
-    });
-  }
   if (s.level === 'pressured') {
     const signals = (s.signals ?? []).map(words).join(' and ');
     const hint = s.hint_seconds > 0 ? ` A first try is told to wait ${seconds(s.hint_seconds)}.` : '';
     const places = s.slots > 0 ? ` ${count(s.slots)} places are promised.` : '';
     list.push({
       state: 'pressured', word: 'Pressured' + (s.pressured_since ? ` since ${time(s.pressured_since)}` : '') + (signals ? ` by ${signals}` : ''),
-      detail: (s.mode === 'enforce' ? 'Producers are refused until the depth is at LOW.' : `Mode ${s.mode}: producers would be refused, and are not.`) + hint + places,
+      detail: (s.mode === 'enforce' ? refusedUntil(s.signals ?? []) : `Mode ${s.mode}: producers would be refused, and are not.`) + hint + places,
     });
   }
   if (list.length === 0) {
