@@ -88,8 +88,8 @@ func (c cli) dlqList(ctx context.Context, f *flag.FlagSet, args []string) error 
 			if shown == 0 {
 				fmt.Fprintln(table, "SEQ\tDIED\tTENANT\tTOPIC\tCLASS\tATTEMPTS\tBYTES\tID\tERROR")
 			}
-			fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Seq, d.DiedAt.UTC().Format(time.RFC3339), plain(d.Tenant), plain(cmp.Or(d.Topic, "-")),
-				d.Class, d.Attempts, d.Bytes, plain(cmp.Or(d.ID, "-")), clip(plain(cmp.Or(d.Error, "-"))))
+			fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Seq, d.DiedAt.UTC().Format(time.RFC3339), plain(d.Tenant), clip(plain(cmp.Or(d.Topic, "-"))),
+				d.Class, d.Attempts, d.Bytes, clip(plain(cmp.Or(d.ID, "-"))), clip(plain(cmp.Or(d.Error, "-"))))
 			shown++
 		}
 		if *asJSON {

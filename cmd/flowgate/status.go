@@ -87,7 +87,7 @@ func printStatus(w io.Writer, s app.Status, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	line("gateway", "%s %s, mode %s, replica %s", plain(s.Name), plain(s.Version), plain(s.Mode), plain(s.Replica.ID))
-	if !s.Replica.Leader && !s.Replica.Lost {
+	if !s.Replica.Leader && (!s.Replica.Lost || s.Replica.Active != "") {
 		return t.Flush() // it knows nothing else
 	}
 	line("depth", "%s: %s waiting, %s in flight of %s, %s for a retry", grouped(s.Depth.Total), grouped(s.Depth.Waiting), grouped(s.Depth.InFlight), grouped(s.Cap), grouped(s.Depth.Delayed))

@@ -21,6 +21,9 @@ const (
 
 // verdict says in a line what an operator has to know of a gateway at the instant now.
 func verdict(s app.Status, now time.Time) (string, severity) {
+	if s.Replica.Lost && s.Replica.Active != "" {
+		return "NATS DOES NOT ANSWER, standing by: active was " + plain(s.Replica.Active), severe
+	}
 	if s.Replica.Lost {
 		return "NATS DOES NOT ANSWER: the lease ran out, nothing is admitted or delivered; what is below was so " + rough(now.Sub(s.SampledAt)) + " ago", severe
 	}
@@ -69,6 +72,9 @@ func verdict(s app.Status, now time.Time) (string, severity) {
 			text += "; who comes now is told to wait " + rough(asDuration(s.HintSeconds))
 		}
 		say(severe, "%s", text)
+	}
+	if len(said) == 0 && s.HintSeconds > 0 {
+		return "normal, and producers stand in line: who comes now is told to wait " + rough(asDuration(s.HintSeconds)), notable
 	}
 	if len(said) == 0 {
 		return "normal", calm

@@ -44,6 +44,8 @@ func TestVerdict(t *testing.T) {
 		{leader(func(s *app.Status) {
 			s.Level, s.PressuredSince, s.Signals, s.HintSeconds = "pressured", &since, []string{"depth", "age"}, 2.34
 		}), "PRESSURED for 3m12s by depth, age; who comes now is told to wait 2.3s", severe},
+		{app.Status{Level: "normal", Breaker: "closed", Replica: app.ReplicaStatus{Active: "gate-1", Lost: true}}, "NATS DOES NOT ANSWER, standing by: active was gate-1", severe},
+		{leader(func(s *app.Status) { s.HintSeconds = 40.8 }), "normal, and producers stand in line: who comes now is told to wait 41s", notable},
 		{leader(func(s *app.Status) { s.Paused = true }), "PAUSED", notable},
 		{leader(func(s *app.Status) {
 			s.Paused, s.Pause = true, &shaper.Pause{Since: since, Author: "ann", Until: now.Add(time.Hour), Reason: "index\x1b[2J"}

@@ -20,7 +20,9 @@ import (
 type standBy struct {
 	g *gateway
 	// holder is who is waited for, nil while nobody is known.
-	holder  atomic.Pointer[broker.LeaseHolder]
+	holder atomic.Pointer[broker.LeaseHolder]
+	// cut: the lease cannot be followed, so that nobody knows whether its holder works.
+	cut     atomic.Bool
 	metrics standByMetrics
 }
 
@@ -47,6 +49,7 @@ func (m standByMetrics) Collect(ch chan<- prometheus.Metric) {
 
 // waits hears for whom this process stands by, and of what keeps it from following.
 func (s *standBy) waits(h broker.LeaseHolder, err error) {
+	s.cut.Store(err != nil)
 	if err != nil {
 		s.g.log.Warn("standing by, and the lease cannot be followed", "active", h.String(), "error", err)
 		return
@@ -74,7 +77,7 @@ func (s *standBy) handler() http.Handler {
 		writeJSON(w, Status{
 			Name: s.g.cfg.Name, Version: s.g.version, Mode: s.g.cfg.Mode.String(),
 			Level: levelName(false), Signals: []string{}, Breaker: consumers.BreakerClosed.String(),
-			Replica: ReplicaStatus{ID: s.g.id, Active: s.active()},
+			Replica: ReplicaStatus{ID: s.g.id, Active: s.active(), Lost: s.cut.Load()},
 		})
 	})
 	active := s.g.adminHandler()
@@ -99,6 +102,9 @@ func (s *standBy) active() string {
 
 func (s *standBy) notActive() error {
 	if active := s.active(); active != "" {
+		if s.cut.Load() {
+			return fmt.Errorf("standing by, and NATS does not answer: active was %s", active)
+		}
 		return fmt.Errorf("standing by: active is %s", active)
 	}
 	return errors.New("starting")

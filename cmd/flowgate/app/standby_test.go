@@ -261,6 +261,11 @@ func TestStandbyWithoutNATS(t *testing.T) {
 	first := startIn(t, t.TempDir(), &sink{}, url, "FLOWGATE_NATS_LISTEN=")
 	second := standby(t, url)
 	broker.stop()
+	second.eventually("it says that NATS is gone", func() bool {
+		_, body := second.get("/api/v1/status")
+		_, ready := second.get("/readyz")
+		return strings.Contains(body, `"lost": true`) && strings.Contains(ready, "NATS does not answer: active was ")
+	})
 	time.Sleep(4 * time.Second)
 	broker.start()
 	select {

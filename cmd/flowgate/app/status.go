@@ -85,8 +85,9 @@ type ReplicaStatus struct {
 	// Active is who holds the lease while this one stands by; it knows nothing else
 	// then.
 	Active string `json:"active,omitempty"`
-	// Lost: it was active and its lease ran out, since NATS does not answer it. It admits
-	// and delivers nothing until it has it again.
+	// Lost: NATS does not answer it. It was active and its lease ran out, so that it admits
+	// and delivers nothing until it has it again; or it stands by, and Active is who had the
+	// lease last.
 	Lost bool `json:"lost,omitempty"`
 }
 

@@ -56,6 +56,7 @@ func verdicts(t *testing.T, b *browsertest.Browser) {
 		{object{"depth": object{"waiting": 0, "in_flight": 0, "delayed": 0, "total": 0}, "oldest_age_seconds": 0, "time_to_high_seconds": nil}, "normal", "Normal", "", "", "Empty"},
 		{object{"replica": object{"id": "gate-1", "leader": false, "lost": true}, "sampled_at": now.Add(-time.Minute)}, "stale", "NATS does not answer", "",
 			"What is shown was so at " + now.Add(-time.Minute).Format("15:04:05"), ""},
+		{object{"replica": object{"id": "gate-2", "leader": false, "lost": true, "active": "gate-1"}}, "stale", "NATS does not answer", "", "cannot tell whether gate-1 still works", ""},
 		{object{"level": "pressured", "signals": []string{"storage"}}, "pressured", "Pressured by storage", "", "All are refused until the disk has room.", ""},
 		{object{"replica": object{"id": "gate-2", "leader": false, "active": "gate-1 on host-1"}}, "standby", "Standing by", "", "Active is gate-1 on host-1", ""},
 	} {

@@ -27,7 +27,8 @@ export function verdicts(s, link, now) {
     return [{ state: 'lost', word: 'Connection to the gateway lost', detail: s ? `What is shown was so at ${time(now)}. Trying again.` : 'Nothing is known. Trying again.' }];
   }
   if (s.replica?.lost) {
-    return [{ state: 'stale', word: 'NATS does not answer', detail: `The lease of this gateway ran out: nothing is admitted or delivered. What is shown was so at ${time(s.sampled_at)}.` }];
+    return [{ state: 'stale', word: 'NATS does not answer', detail: s.replica.active ? `This gateway stands by and cannot tell whether ${s.replica.active} still works.`
+      : `The lease of this gateway ran out: nothing is admitted or delivered. What is shown was so at ${time(s.sampled_at)}.` }];
   }
   if (s.replica?.leader === false) {
     return [{ state: 'standby', word: 'Standing by', detail: s.replica.active ? `Active is ${s.replica.active}. This gateway takes over when it ends.` : 'Waiting for the lease of this name.' }];
@@ -77,7 +78,7 @@ export function show(s, link, now) {
   put($('also'), others.length ? 'Also: ' + others.map((v) => v.word).join('; ') : '');
   document.title = (s?.name ? s.name + ' · ' : '') + first.word;
   document.body.classList.toggle('lost', first.state === 'lost');
-  if (!s || first.state === 'standby') return first;
+  if (!s || first.state === 'standby' || s.replica?.active) return first;
   depth(s);
   put($('oldest'), s.depth.total > 0 || s.oldest_age_seconds > 0 ? seconds(s.oldest_age_seconds) : none);
   put($('oldest-note'), s.depth.total === 0 ? 'backlog empty' : 'since admission');
