@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -159,7 +160,8 @@ func surge(t *testing.T, gate *app.App, c *consumer) {
 			}
 		}
 	}
-	send(8*time.Second, 600) // to HIGH
+	send(8*time.Second, 300) // slowly, so that a busy machine too sees it grow
+	send(6*time.Second, 600) // to HIGH
 	c.away.Store(true)
 	send(4*time.Second, 100)
 	c.away.Store(false)
@@ -169,7 +171,25 @@ func surge(t *testing.T, gate *app.App, c *consumer) {
 // server is a Prometheus.
 type server struct {
 	address string
-	log     bytes.Buffer
+	log     output
+}
+
+// output is what a process prints, also while it is read.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 func startPrometheus(t *testing.T, path, target string) *server {
