@@ -76,8 +76,10 @@ func (c cli) top(ctx context.Context, f *flag.FlagSet, args []string) error {
 	defer cancel() // what is being asked
 	screen := newTopScreen(func(sort string) (sight, error) { return look(ctx, gateway, sort) }, gateway.base)
 	// The process handles signals; in raw mode ctrl-C is a key.
-	p := tea.NewProgram(screen, tea.WithContext(ctx), tea.WithInput(c.stdin), tea.WithOutput(c.stdout), tea.WithEnvironment(c.environ), tea.WithoutSignalHandler())
-	if _, err := p.Run(); err != nil && ctx.Err() == nil {
+	p := tea.NewProgram(screen, tea.WithInput(c.stdin), tea.WithOutput(c.stdout), tea.WithEnvironment(c.environ), tea.WithoutSignalHandler())
+	// Not tea.WithContext: killed, a program closes the terminal's reader while it reads.
+	defer context.AfterFunc(ctx, p.Quit)()
+	if _, err := p.Run(); err != nil {
 		return fmt.Errorf("terminal: %w", err)
 	}
 	return nil

@@ -10,6 +10,8 @@ type Snapshot struct {
 	Marks                              Marks
 	// Pressured: a signal is raised, so that producers are refused.
 	Pressured bool
+	// Raised are those signals.
+	Raised Signals
 	// Since is when that began, 0 while it is not so.
 	Since int64
 	// Signals are all of them, by number.
@@ -58,6 +60,7 @@ func (b *Backlog) Snapshot(now int64) Snapshot {
 		Delayed:   b.counts.delayed,
 		Marks:     b.rules.Marks,
 		Pressured: b.raised != 0,
+		Raised:    Signals(b.raised),
 		Since:     b.transitions.since,
 		Admitted:  b.admitted.PerSecond(now),
 		Drained:   b.drained.PerSecond(now),

@@ -14,14 +14,15 @@ type idle struct {
 	of    map[net.Conn]*list.Element
 }
 
+func newIdle() idle {
+	return idle{order: list.New(), of: map[net.Conn]*list.Element{}}
+}
+
 // Yield has connections without a request give way to new ones once there are as many as
 // may be; it is to be the server's ConnState. It suits servers whose clients ask again.
 func (l *Listener) Yield(c net.Conn, state http.ConnState) {
 	l.idle.mu.Lock()
 	defer l.idle.mu.Unlock()
-	if l.idle.of == nil {
-		l.idle.order, l.idle.of = list.New(), map[net.Conn]*list.Element{}
-	}
 	if e := l.idle.of[c]; e != nil {
 		l.idle.order.Remove(e)
 		delete(l.idle.of, c)
@@ -35,11 +36,9 @@ func (l *Listener) Yield(c net.Conn, state http.ConnState) {
 func (l *Listener) makeRoom() bool {
 	l.idle.mu.Lock()
 	var c net.Conn
-	if l.idle.order != nil {
-		if e := l.idle.order.Front(); e != nil {
-			c = l.idle.order.Remove(e).(net.Conn)
-			delete(l.idle.of, c)
-		}
+	if e := l.idle.order.Front(); e != nil {
+		c = l.idle.order.Remove(e).(net.Conn)
+		delete(l.idle.of, c)
 	}
 	l.idle.mu.Unlock()
 	if c == nil {

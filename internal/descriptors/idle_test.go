@@ -24,9 +24,9 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 			<-release
 		}
 	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = s.Serve(l) }()
-	defer func() { close(release); _ = s.Close(); <-served }()
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.Serve(l) }()
+	defer func() { close(release); _ = s.Close(); <-ended }()
 	ask := func(path string) (net.Conn, *http.Response) {
 		t.Helper()
 		c, err := net.Dial("tcp", inner.Addr().String())
@@ -47,22 +47,30 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 		}
 		return c, r
 	}
-	silent, _ := ask("")
-	if _, r := ask("/hold"); r.StatusCode != http.StatusOK {
-		t.Fatal(r.Status)
-	}
-	for range 20 {
-		if _, r := ask("/"); r.StatusCode != http.StatusOK {
-			t.Fatalf("beside a silent connection and idle ones: %s", r.Status)
+	// Who asks again is served: that a connection is idle is known a moment after its answer
+	// is read.
+	served := func(path, beside string) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Second); ; {
+			_, r := ask(path)
+			if r.StatusCode == http.StatusOK {
+				return
+			}
+			if r.StatusCode != http.StatusServiceUnavailable || time.Now().After(end) {
+				t.Fatalf("%s beside %s: %s", path, beside, r.Status)
+			}
 		}
+	}
+	silent, _ := ask("")
+	served("/hold", "a silent connection")
+	for range 20 {
+		served("/", "a silent connection, one that holds on and idle ones")
 	}
 	if _, err := silent.Read(make([]byte, 1)); err == nil {
 		t.Error("the silent connection is still there")
 	}
 	for range 2 {
-		if _, r := ask("/hold"); r.StatusCode != http.StatusOK {
-			t.Fatal(r.Status)
-		}
+		served("/hold", "idle ones")
 	}
 	if _, r := ask("/"); r.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("beside three that hold on: %s", r.Status)

@@ -35,7 +35,7 @@ type Listener struct {
 // Bound bounds a listener. words are said to a connection too many; with TLS there are
 // none: a handshake would cost more than a request.
 func Bound(l net.Listener, most int, words string) *Listener {
-	return &Listener{Listener: l, most: int64(most), words: []byte(words), refused: map[net.Conn]struct{}{}}
+	return &Listener{Listener: l, most: int64(most), words: []byte(words), idle: newIdle(), refused: map[net.Conn]struct{}{}}
 }
 
 // Accept implements net.Listener.

@@ -261,6 +261,9 @@ func TestHTTPInboxIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := nc.Flush(); err != nil { // so that they come before what is published next
+		t.Fatal(err)
+	}
 	if _, err := w.producer().Publish(t.Context(), "ingress.acme.t", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -126,8 +126,8 @@ func (g *gateway) pressure() Pressure {
 	}
 	now := g.clock.now()
 	b := g.backlog.Snapshot(now)
-	_, full := g.backlog.Full(now)
-	if hint := g.hint(now, b); hint > 0 {
+	hint, full := g.hint(now, b)
+	if hint > 0 {
 		p.Hint = &PressureHint{RetryAfterMS: int64((hint + time.Millisecond - 1) / time.Millisecond)}
 	}
 	if bool(g.cfg.Backpressure.Fair) && !full {

@@ -95,6 +95,7 @@ type ReplicaStatus struct {
 func (g *gateway) status() Status {
 	now := g.clock.now()
 	s := g.backlog.Snapshot(now)
+	hint, _ := g.hint(now, s)
 	audit := g.shaper.Audit()
 	pause := g.paused()
 	st := Status{
@@ -111,18 +112,13 @@ func (g *gateway) status() Status {
 		Replica:     g.replica(),
 		SampledAt:   audit.At.UTC(),
 		Stale:       time.Since(audit.At) > staleAfter,
-		Signals:     []string{},
-		HintSeconds: g.hint(now, s).Seconds(), Slots: s.Slots,
+		Signals:     s.Raised.Names(),
+		HintSeconds: hint.Seconds(), Slots: s.Slots,
 		Cap: g.cap(),
 	}
 	if s.Since != 0 {
 		since := time.Unix(0, s.Since).UTC()
 		st.PressuredSince = &since
-	}
-	for _, signal := range s.Signals {
-		if signal.Raised {
-			st.Signals = append(st.Signals, signal.Signal.String())
-		}
 	}
 	if g.cfg.Shaper.Adaptive {
 		st.TargetLatency = seconds(g.cfg.Shaper.TargetLatency)
@@ -141,14 +137,14 @@ func (g *gateway) replica() ReplicaStatus {
 	return ReplicaStatus{ID: g.id, Leader: valid, Lost: !valid}
 }
 
-// hint is what a message that comes for the first time would be told; 0: it would be
-// admitted.
-func (g *gateway) hint(now int64, s backpressure.Snapshot) time.Duration {
-	hint, full := g.backlog.Full(now)
+// hint is what a message that comes for the first time would be told, 0: it would be
+// admitted; and whether the backlog has no room for anybody's.
+func (g *gateway) hint(now int64, s backpressure.Snapshot) (wait time.Duration, full bool) {
+	wait, full = g.backlog.Full(now)
 	if !full && g.cfg.Mode == ingress.Enforce {
-		hint = s.Hint
+		wait = s.Hint
 	}
-	return hint
+	return wait, full
 }
 
 // cap is how many messages may be in flight.
