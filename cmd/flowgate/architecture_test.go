@@ -46,9 +46,15 @@ var imports = map[string][]string{
 	"deployments": {}, // tests alone
 
 	"loadtest/invariants": {"internal/algorithms"},
-	"loadtest/producers":  {"loadtest/invariants"},
+	"loadtest/producers":  {"internal/arrivals", "loadtest/invariants"},
+	"loadtest/scenarios":  {"loadtest/scenario"},
+	"loadtest/scenario":   {"internal/arrivals", "internal/fragile", "internal/units"},
+	"loadtest/trial": {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/arrivals", "internal/consumers", "internal/fragile", "loadtest/database", "loadtest/invariants",
+		"loadtest/producers", "loadtest/scenario"},
+	"loadtest/report": {"internal/arrivals", "internal/fragile", "loadtest/invariants", "loadtest/scenario", "loadtest/trial"},
 	"loadtest/database":   {"internal/fragile"},
-	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers"},
+	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers",
+		"loadtest/report", "loadtest/scenario", "loadtest/scenarios", "loadtest/trial"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {
