@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/flowgate/flowgate/loadtest/invariants"
+	"github.com/flowgate/flowgate/loadtest/report"
 	"github.com/flowgate/flowgate/loadtest/scenarios"
 	"github.com/flowgate/flowgate/loadtest/trial"
 )
@@ -28,6 +28,7 @@ func runScenarios(ctx context.Context, args []string, out io.Writer) error {
 	short := f.Bool("short", false, "a few seconds each, to see that it works; what a scenario expects beside the promises is not held against it")
 	length := f.Duration("for", 0, "another length; what happens when is moved in proportion")
 	drain := f.Duration("drain", 2*time.Minute, "how long the backlog may take at the end")
+	dir := f.String("report", "", "a directory for report.html and report.json")
 	var names []string
 	for len(args) > 0 { // flags before and after names
 		if err := f.Parse(args); err != nil {
@@ -53,6 +54,7 @@ func runScenarios(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	broken := false
+	var figures []*report.Figures
 	for _, name := range names {
 		s, err := scenarios.Load(name)
 		if err != nil {
@@ -70,7 +72,14 @@ func runScenarios(ctx context.Context, args []string, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		fmt.Fprint(out, summary(r), invariants.Report(r.Checks))
+		shown := report.Make(r)
+		figures = append(figures, shown)
+		fmt.Fprint(out, summary(shown), invariants.Report(r.Checks))
+		if *dir != "" { // after each, so that one that fails does not cost the others
+			if err := report.Write(*dir, figures); err != nil {
+				return err
+			}
+		}
 		for _, c := range r.Checks {
 			broken = broken || !c.OK()
 		}
@@ -82,8 +91,9 @@ func runScenarios(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // summary is what became of the messages, with flowgate and without.
-func summary(r *trial.Result) string {
+func summary(f *report.Figures) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  %d messages in %s, over after %s; %d cores, %s\n", len(r.With.Record.Messages), time.Duration(r.Scenario.For), r.Took.Round(100*time.Millisecond), runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(&b, "  %d messages, over after %.1f s; %d cores, %s\n  %s\n", f.With.Messages, f.Took, f.Cores, f.Go, f.Headline())
+	fmt.Fprintf(&b, "  due to done: p50 %.0f ms, p99 %.0f ms; without flowgate %.0f ms, %.0f ms\n", f.With.Delivery.P50, f.With.Delivery.P99, f.Without.Delivery.P50, f.Without.Delivery.P99)
 	return b.String()
 }
