@@ -47,6 +47,7 @@ type Database struct {
 	wasDown   bool  // ever
 	ended     []Outcome
 	counts    Counts
+	peak      int
 }
 
 // Counts are what it has done since the beginning.
@@ -76,6 +77,7 @@ func (d *Database) Start(now int64) (id uint64, err error) {
 		d.counts.Refused++
 		return 0, ErrDown
 	}
+	d.peak = max(d.peak, len(d.running)+1)
 	if d.cfg.CrashAt > 0 && len(d.running)+1 >= d.cfg.CrashAt {
 		d.crash()
 		d.counts.Failed++

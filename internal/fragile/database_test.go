@@ -131,6 +131,9 @@ func TestCrashAndRecoveryByTheInstant(t *testing.T) {
 	if _, err := d.Start(6 * ms); !errors.Is(err, ErrCrashed) {
 		t.Fatalf("the twelfth: %v", err)
 	}
+	if now, later := d.Peak(6*ms), d.Peak(7*ms); now != 12 || later != 0 {
+		t.Errorf("peak %d, then %d; want 12, then 0", now, later)
+	}
 	failed := d.Advance(6 * ms)
 	if len(failed) != 11 {
 		t.Errorf("%d failed with it, want 11", len(failed))

@@ -44,6 +44,14 @@ func (d *Database) Health(now int64) Health {
 	return h
 }
 
+// Peak is the most that were in flight at once since it was last asked.
+func (d *Database) Peak(now int64) int {
+	d.advance(now)
+	peak := d.peak
+	d.peak = len(d.running)
+	return peak
+}
+
 func sortByID(o []Outcome) {
 	slices.SortFunc(o, func(a, b Outcome) int { return cmp.Compare(a.ID, b.ID) })
 }

@@ -85,6 +85,13 @@ func (d *Database) Health() fragile.Health {
 	return h
 }
 
+// Peak is the most that were in flight at once since it was last asked.
+func (d *Database) Peak() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.model.Peak(d.now())
+}
+
 func (d *Database) now() int64 { return int64(time.Since(d.began)) }
 
 // settle tells the callers of what has ended, and sets the timer for what ends next. It

@@ -58,20 +58,34 @@ type pumped struct {
 	reaction Reaction
 }
 
-// Run publishes until ctx ends, then waits for the answers still out. began is the
-// schedule's beginning.
+// Run publishes until the schedule is over and who was refused has come back, or until ctx
+// ends; then it waits for the answers still out. began is the schedule's beginning.
 func (p Pump) Run(ctx context.Context, began time.Time) {
 	var out sync.WaitGroup
 	defer out.Wait()
 	var mu sync.Mutex
 	var again pending
 	woken := make(chan struct{}, 1)
+	under := 0 // way
+	wake := func() {
+		mu.Lock()
+		under--
+		mu.Unlock()
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	}
 	send := func(m *pumped) {
 		out.Add(1)
+		mu.Lock()
+		under++
+		mu.Unlock()
 		sent := time.Now()
 		m.m.Sent = func() { sent = time.Now() }
 		m.client.Publish(m.m, func(told string, wait time.Duration) {
 			defer out.Done()
+			defer wake()
 			now := time.Now()
 			p.Record.Tell(invariants.Try{Message: m.place, Due: m.due.UnixNano(), Sent: sent.UnixNano(), Answered: now.UnixNano(), Told: told})
 			if told == invariants.Acked || told == invariants.NotAsked || m.reaction.Forget {
@@ -86,15 +100,11 @@ func (p Pump) Run(ctx context.Context, began time.Time) {
 			case m.reaction.After > 0:
 				wait = m.reaction.After
 			}
-			mu.Lock()
-			defer mu.Unlock()
 			next := *m
 			next.due = now.Add(max(wait, tick))
+			mu.Lock()
+			defer mu.Unlock()
 			heap.Push(&again, &next)
-			select {
-			case woken <- struct{}{}:
-			default:
-			}
 		})
 	}
 	next, stop := iter.Pull(p.Schedule)
@@ -120,7 +130,11 @@ func (p Pump) Run(ctx context.Context, began time.Time) {
 		if len(again) > 0 {
 			wait = time.Until(again[0].due)
 		}
+		over := !more && under == 0 && len(again) == 0 && len(due) == 0
 		mu.Unlock()
+		if over {
+			return
+		}
 		for _, m := range due {
 			send(m)
 		}

@@ -19,12 +19,13 @@ type Chart struct {
 	Bands       []Band
 	Marks       []Mark
 	x, y        axis
+	effective   []float64 // the gateway's rate, where it is drawn
 }
 
 // The drawing's margins and size.
 const (
 	chartW, chartH           = 560.0, 190.0
-	left, right, top, bottom = 48.0, 12.0, 10.0, 30.0
+	left, right, top, bottom = 48.0, 18.0, 12.0, 30.0
 )
 
 // Left and the others are of the plot within the chart, for the template.

@@ -17,7 +17,10 @@ func (f *Figures) Pairs() []Pair {
 	return []Pair{
 		f.pair("What the database gets done", "messages a second", max(peak(f.With.Arrivals), f.Database.Capacity), func(c *Chart, s Side) {
 			c.line("arrivals", "arrivals", f.Step, s.Arrivals, true)
-			c.line("done by the database", "done", f.Step, s.Departures, false)
+			if c.effective != nil {
+				c.line("effective rate", "depth", f.Step, gaps(c.effective), false)
+			}
+			c.line("done", "done", f.Step, s.Departures, false)
 			c.mark("capacity", "capacity", f.Database.Capacity)
 		}),
 		f.pair("Statements in flight at the database", "statements", max(peak(f.With.InFlight), peak(f.Without.InFlight), float64(f.Database.CrashAt)), func(c *Chart, s Side) {
@@ -27,7 +30,7 @@ func (f *Figures) Pairs() []Pair {
 				c.mark("crash", "goes down here", float64(f.Database.CrashAt))
 			}
 		}),
-		f.pair("Latency of a statement", "milliseconds, logarithmic", 1, func(c *Chart, s Side) {
+		f.pair("Latency of what is done, mean", "milliseconds, logarithmic", 1, func(c *Chart, s Side) {
 			c.logarithmic(f.Database.Latency/2, max(peak(f.With.Latencies), peak(f.Without.Latencies), f.Database.Latency*5))
 			c.line("latency", "flight", f.Step, gaps(s.Latencies), false)
 			c.mark("capacity", "alone", f.Database.Latency)
@@ -36,14 +39,15 @@ func (f *Figures) Pairs() []Pair {
 }
 
 func (f *Figures) pair(title, unit string, most float64, draw func(*Chart, Side)) Pair {
-	one := func(s Side, gaps []Span) *Chart {
+	one := func(s Side, gaps []Span, effective []float64) *Chart {
 		c := newChart(title, unit, f.Took, most)
+		c.effective = effective
 		c.band("down", "down", s.DownSpans)
 		c.band("gap", "no gateway", gaps)
 		draw(c, s)
 		return c
 	}
-	return Pair{one(f.Without, nil), one(f.With, f.Gaps)}
+	return Pair{one(f.Without, nil, nil), one(f.With, f.Gaps, f.Rates)}
 }
 
 // Backlogs are what waits, each on its own scale: without flowgate it is what was due and not
@@ -154,9 +158,40 @@ func (f *Figures) Fairness() Pair {
 	return Pair{one(f.Without), one(f.With)}
 }
 
+// ProcessCharts are what the gateway's process held, if the run was about that.
+func (f *Figures) ProcessCharts() []Pair {
+	if !f.Leaks || len(f.Process) == 0 {
+		return nil
+	}
+	one := func(title, unit string, lines map[string]func(Held) float64) *Chart {
+		most := 0.0
+		for _, of := range lines {
+			for _, h := range f.Process {
+				most = max(most, of(h))
+			}
+		}
+		c := newChart(title, unit, f.Took, most)
+		c.band("gap", "no gateway", f.Gaps)
+		for i, name := range slices.Sorted(maps.Keys(lines)) {
+			values := f.bins()
+			for _, h := range f.Process {
+				values[f.bin(h.At)] = lines[name](h)
+			}
+			c.line(name, []string{"flight", "depth", "done"}[i], f.Step, gaps(values), false)
+		}
+		return c
+	}
+	return []Pair{{
+		one("Memory of the gateway", "MiB, resident", map[string]func(Held) float64{"RSS": func(h Held) float64 { return h.MiB }}),
+		one("What the gateway holds open", "", map[string]func(Held) float64{
+			"goroutines": func(h Held) float64 { return float64(h.Goroutines) }, "files": func(h Held) float64 { return float64(h.Files) }, "keys": func(h Held) float64 { return float64(h.Keys) },
+		}),
+	}}
+}
+
 func shortened(s invariants.Share) string {
-	if len(s.Tenant) > 6 {
-		return s.Tenant[:2] + "…" + s.Tenant[len(s.Tenant)-2:]
+	if len(s.Tenant) > 5 {
+		return s.Tenant[:1] + "…" + s.Tenant[len(s.Tenant)-2:]
 	}
 	return s.Tenant
 }

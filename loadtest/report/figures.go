@@ -44,6 +44,7 @@ type Figures struct {
 	Gaps []Span `json:"gaps"`
 	// Process is what the gateway's held over time, if it was looked at.
 	Process []Held `json:"process"`
+	Leaks   bool   `json:"leaks_checked"`
 }
 
 // Watermarks are in messages.
@@ -90,7 +91,7 @@ type Side struct {
 	Departures []float64 `json:"departures"` // done, a second
 	Depth      []float64 `json:"depth"`      // waiting, the most in a step
 	InFlight   []float64 `json:"in_flight"`  // the most in a step
-	Latencies  []float64 `json:"latency_ms"` // of a statement, the most in a step; 0: down
+	Latencies  []float64 `json:"latency_ms"` // of what was done, the mean of a step; 0: nothing was
 	DownSpans  []Span    `json:"down"`
 }
 
@@ -119,7 +120,7 @@ func Make(r *trial.Result) *Figures {
 		Scenario: s.Name, Shows: s.Shows, Seed: s.Arrivals.Seed, Load: time.Duration(s.For).Seconds(), Took: r.Took.Seconds(), Cores: runtime.NumCPU(), Go: runtime.Version(),
 		Gateway: s.Gateway, Rate: r.Config.Shaper.Rate.String(),
 		Database: Database{s.Database.Capacity(), float64(s.Database.Latency) / float64(time.Millisecond), s.Database.Knee, s.Database.CrashAt},
-		Refusals: map[string][]float64{},
+		Refusals: map[string][]float64{}, Leaks: s.Leaks,
 	}
 	b := r.Config.Backpressure
 	f.Watermarks = Watermarks{b.Low.Of(b.High), b.High, b.Max.Of(b.High)}
@@ -145,12 +146,21 @@ func (f *Figures) side(s *trial.Side) Side {
 	r := s.Record
 	out := Side{Messages: len(r.Messages), DeadLetters: len(r.DeadLetters), Arrivals: f.bins(), Departures: f.bins(), Depth: f.bins(), InFlight: f.bins(), Latencies: f.bins()}
 	done := map[string]int64{}
+	calls := f.bins()
 	for _, d := range r.Deliveries {
+		b := f.bin(seconds(d.Ended))
 		if !d.Done {
 			out.Failed++
-		} else if at, ok := done[d.ID]; !ok || d.Ended < at {
+			continue
+		}
+		calls[b]++
+		out.Latencies[b] += float64(d.Ended-d.Started) / 1e6
+		if at, ok := done[d.ID]; !ok || d.Ended < at {
 			done[d.ID] = d.Ended
 		}
+	}
+	for b, n := range calls {
+		out.Latencies[b] /= max(1, n)
 	}
 	out.Delivered = len(done)
 	acked := map[string]bool{}
@@ -221,8 +231,7 @@ func (f *Figures) fill(bins []float64, levels []invariants.Level) {
 func (f *Figures) health(out *Side, samples []trial.Sample) {
 	for i, s := range samples {
 		at, b := s.At.Seconds(), f.bin(s.At.Seconds())
-		out.InFlight[b] = max(out.InFlight[b], float64(s.Database.InFlight))
-		out.Latencies[b] = max(out.Latencies[b], float64(s.Database.Latency)/float64(time.Millisecond))
+		out.InFlight[b] = max(out.InFlight[b], float64(s.Peak))
 		out.Crashes = s.Database.Counts.Crashes
 		if s.Database.State != fragile.Down {
 			continue

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -195,6 +196,7 @@ func (s *Scenario) validate() error {
 		refuse(name == "FLOWGATE_CONSUMER_URL" || name == "FLOWGATE_CONSUMER_BATCH" || strings.HasSuffix(name, "_LISTEN") || name == "FLOWGATE_DATA_DIR" || name == "FLOWGATE_NATS_URL",
 			"gateway: %s is set by the load test", name)
 	}
+	refuse(!slices.IsSortedFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) }), "faults: in order of time is right")
 	for _, f := range s.Faults {
 		known := []What{DatabaseStops, DatabaseReturns, GatewayKilled, GatewayStops, GatewayStarts, BrokerStops, BrokerStarts}
 		refuse(!slices.Contains(known, f.What), "fault %q: one of %q is right", f.What, known)

@@ -87,7 +87,7 @@ func (d *directRun) run(length time.Duration) {
 			d.ready = d.ready[1:]
 		}
 		for ; d.sampled <= now; d.sampled += sampling {
-			d.side.Health = append(d.side.Health, Sample{At: d.sampled, Database: d.model.Health(int64(now))})
+			d.side.Health = append(d.side.Health, Sample{At: d.sampled, Database: d.model.Health(int64(now)), Peak: d.model.Peak(int64(now))})
 		}
 		// To the next event.
 		then := d.sampled

@@ -32,7 +32,8 @@ type Options struct {
 	Environ []string
 	// Output is where the gateway's log goes.
 	Output io.Writer
-	// Drain is how long the backlog may take at the end; what waits longer is counted.
+	// Drain is how long the backlog may take at the end, what waits longer is counted; and for how
+	// long those go on who were refused and told to come back.
 	Drain time.Duration
 }
 
@@ -59,6 +60,7 @@ type Side struct {
 type Sample struct {
 	At       time.Duration // since the beginning
 	Database fragile.Health
+	Peak     int // the most in flight since the sample before
 	// The rest is of the run with flowgate. Gateway says that it answered.
 	Gateway bool
 	Depth   uint64
@@ -123,7 +125,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	}
 	r.Began = time.Now().Add(100 * time.Millisecond)
 	t.began = r.Began
-	if err := t.load(ctx, r.Config.Ingress.Prefix); err != nil {
+	if err := t.load(ctx, r.Config.Ingress.Prefix, o.Drain); err != nil {
 		return nil, err
 	}
 	if err := t.drain(ctx, o.Drain); err != nil {
@@ -187,7 +189,8 @@ func (t *trial) connect(ingress string) error {
 			t.clients[i-1] = producers.NewHTTP("http://"+t.process.web, workers)
 			continue
 		}
-		nc, err := nats.Connect("nats://"+t.process.nats, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		nc, err := nats.Connect("nats://"+t.process.nats, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // what breaks is the scenario's
 		if err != nil {
 			return err
 		}
@@ -208,8 +211,8 @@ func (t *trial) connect(ingress string) error {
 }
 
 // load publishes for as long as the scenario says, with its faults.
-func (t *trial) load(ctx context.Context, ingress string) error {
-	loading, enough := context.WithDeadline(ctx, t.began.Add(time.Duration(t.s.For)))
+func (t *trial) load(ctx context.Context, ingress string, patience time.Duration) error {
+	loading, enough := context.WithDeadline(ctx, t.began.Add(time.Duration(t.s.For)+patience))
 	defer enough()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -227,13 +230,13 @@ func (t *trial) load(ctx context.Context, ingress string) error {
 		}.Run(loading, t.began)
 	})
 	err := t.breakThings(loading)
+	if err == nil && t.sleep(ctx, time.Until(t.began.Add(time.Duration(t.s.For)))) {
+		err = t.mend(ctx)
+	}
 	if err != nil {
 		enough()
 	}
 	all.Wait()
-	if err == nil && ctx.Err() == nil {
-		err = t.mend(ctx)
-	}
 	return errors.Join(err, ctx.Err())
 }
 

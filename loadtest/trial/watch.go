@@ -16,7 +16,7 @@ func (t *trial) watch(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		s := Sample{At: time.Since(t.began), Database: t.database.Health()}
+		s := Sample{At: time.Since(t.began), Database: t.database.Health(), Peak: t.database.Peak()}
 		if s.At < 0 {
 			continue
 		}
