@@ -144,7 +144,7 @@ func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
 
 func (f *Figures) side(s *trial.Side) Side {
 	r := s.Record
-	out := Side{Messages: len(r.Messages), DeadLetters: len(r.DeadLetters), Arrivals: f.bins(), Departures: f.bins(), Depth: f.bins(), InFlight: f.bins(), Latencies: f.bins()}
+	out := Side{Messages: len(r.Messages), Failed: s.Failed, DeadLetters: len(r.DeadLetters), Arrivals: f.bins(), Departures: f.bins(), Depth: f.bins(), InFlight: f.bins(), Latencies: f.bins()}
 	done := map[string]int64{}
 	calls := f.bins()
 	for _, d := range r.Deliveries {

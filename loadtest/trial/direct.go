@@ -2,6 +2,7 @@ package trial
 
 import (
 	"container/heap"
+	"context"
 	"fmt"
 	"iter"
 	"time"
@@ -13,11 +14,12 @@ import (
 )
 
 // The consumer without flowgate is one of a plain JetStream stream: each message is a call of
-// its own as soon as it is there, up to the broker's default of 1,000 unacknowledged ones;
-// what fails is delivered again a second later.
+// its own as soon as it is there; what fails is delivered again a second later. The broker
+// hands out up to 1,000 unacknowledged ones, its default, and those that wait to be
+// delivered again are among them.
 const (
-	directInFlight = 1000
-	directAgain    = time.Second
+	directPending = 1000
+	directAgain   = time.Second
 )
 
 // sampling is how often the database is looked at.
@@ -26,7 +28,7 @@ const sampling = 100 * time.Millisecond
 // direct sends the scenario's arrivals straight to its database. It does so in virtual time:
 // the model is the one that stands behind the gateway in real time. Instants are since
 // the beginning.
-func direct(s *scenario.Scenario, length time.Duration) (*Side, error) {
+func direct(ctx context.Context, s *scenario.Scenario, length time.Duration) (*Side, error) {
 	model, err := fragile.New(s.Database)
 	if err != nil {
 		return nil, err
@@ -37,8 +39,8 @@ func direct(s *scenario.Scenario, length time.Duration) (*Side, error) {
 	d.next, stop = iter.Pull(s.Arrivals.Schedule(time.Duration(s.For)))
 	defer stop()
 	d.coming, d.more = d.next()
-	d.run(length)
-	return d.side, nil
+	d.run(ctx, length)
+	return d.side, ctx.Err()
 }
 
 type directRun struct {
@@ -62,8 +64,8 @@ type call struct {
 }
 
 // run goes from event to event.
-func (d *directRun) run(length time.Duration) {
-	for now := time.Duration(0); now <= length; {
+func (d *directRun) run(ctx context.Context, length time.Duration) {
+	for now := time.Duration(0); now <= length && ctx.Err() == nil; {
 		for _, o := range d.model.Advance(int64(now)) {
 			d.end(o)
 		}
@@ -80,9 +82,9 @@ func (d *directRun) run(length time.Duration) {
 			d.ready = append(d.ready, d.side.Record.Send(invariants.Message{ID: id, Tenant: d.coming.Tenant, Due: int64(d.coming.At)}))
 		}
 		for len(d.later) > 0 && d.later[0].at <= now {
-			d.ready = append(d.ready, heap.Pop(&d.later).(retry).message)
+			d.start(heap.Pop(&d.later).(retry).message, now)
 		}
-		for len(d.ready) > 0 && len(d.calls) < directInFlight {
+		for len(d.ready) > 0 && len(d.calls)+len(d.later) < directPending {
 			d.start(d.ready[0], now)
 			d.ready = d.ready[1:]
 		}
@@ -110,7 +112,7 @@ func (d *directRun) run(length time.Duration) {
 func (d *directRun) start(message int, now time.Duration) {
 	id, err := d.model.Start(int64(now))
 	if err != nil {
-		d.fail(message, now, now)
+		d.fail(message, now)
 		return
 	}
 	d.calls[id] = call{message, now}
@@ -124,15 +126,15 @@ func (d *directRun) end(o fragile.Outcome) {
 	delete(d.calls, o.ID)
 	m := d.side.Record.Messages[c.message]
 	if o.Err != nil || poisonous(m.ID, d.s.Poison) {
-		d.fail(c.message, c.started, time.Duration(o.At))
+		d.fail(c.message, time.Duration(o.At))
 		return
 	}
 	d.side.Record.Arrive(invariants.Arrived{ID: m.ID, Tenant: m.Tenant, Released: int64(c.started), Started: int64(c.started), Ended: o.At, Done: true})
 }
 
-func (d *directRun) fail(message int, started, ended time.Duration) {
-	m := d.side.Record.Messages[message]
-	d.side.Record.Arrive(invariants.Arrived{ID: m.ID, Tenant: m.Tenant, Released: int64(started), Started: int64(started), Ended: int64(ended)})
+// fail counts a call that did, which is all that is kept of it: there are many.
+func (d *directRun) fail(message int, ended time.Duration) {
+	d.side.Failed++
 	heap.Push(&d.later, retry{ended + directAgain, message})
 }
 

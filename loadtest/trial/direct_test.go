@@ -32,11 +32,11 @@ func TestDirect(t *testing.T) {
 		{"a short stop", of(20, 0, scenario.Fault{At: scenario.Duration(3 * time.Second), What: scenario.DatabaseStops}, scenario.Fault{At: scenario.Duration(4 * time.Second), What: scenario.DatabaseReturns}), true, 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			side, err := direct(c.s, 11*time.Second)
+			side, err := direct(t.Context(), c.s, 11*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
-			done, failed := 0, 0
+			done, failed := 0, side.Failed
 			for _, d := range side.Record.Deliveries {
 				if d.Done {
 					done++
@@ -64,7 +64,7 @@ func TestDirect(t *testing.T) {
 func TestDirectIsWhatRealTimeGives(t *testing.T) {
 	s := of(300, 0)
 	s.Database.Noise = 0.3
-	side, err := direct(s, 12*time.Second)
+	side, err := direct(t.Context(), s, 12*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

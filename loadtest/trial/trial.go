@@ -53,6 +53,8 @@ type Result struct {
 // Side is a run with or without flowgate.
 type Side struct {
 	Record *invariants.Record
+	// Failed calls are counted without flowgate; with it they are among the deliveries.
+	Failed int
 	Health []Sample
 }
 
@@ -137,7 +139,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	}
 	r.Checks = t.checks(r.Config)
 	t.record.Since(r.Began.UnixNano())
-	if r.Without, err = direct(s, r.Took); err != nil {
+	if r.Without, err = direct(ctx, s, r.Took); err != nil {
 		return nil, err
 	}
 	return r, nil
