@@ -62,7 +62,11 @@ func (f *Figures) Headline() string {
 }
 
 func fate(s Side) string {
-	got := fmt.Sprintf("took %.1f %% of all messages", 100*float64(s.Delivered)/float64(max(1, s.Messages)))
+	share := func(n int) float64 { return 100 * float64(n) / float64(max(1, s.Messages)) }
+	got := fmt.Sprintf("took %.1f %% of all messages", share(s.Delivered))
+	if s.Refused > 0 {
+		got += fmt.Sprintf(", and %.1f %% were refused before they reached it", share(s.Refused))
+	}
 	switch {
 	case s.Crashes == 0 && s.Down == 0:
 		return "stayed up and " + got
