@@ -22,6 +22,8 @@ type Pump struct {
 	Record *invariants.Record
 	// Ingress is the first subject token.
 	Ingress string
+	// First is the number of the first message's id.
+	First int
 }
 
 // Client publishes one message; it does not block for the answer, which it gives to done.
@@ -109,7 +111,7 @@ func (p Pump) Run(ctx context.Context, began time.Time) {
 	}
 	next, stop := iter.Pull(p.Schedule)
 	defer stop()
-	number := 0
+	number := p.First
 	coming, more := next()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
