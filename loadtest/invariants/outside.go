@@ -71,11 +71,11 @@ var finallyRefused = map[string]bool{
 const unconfirmed = time.Second
 
 // Once checks that no message is in the database twice but for those that were in flight when
-// a gateway was killed.
+// a gateway was killed, and those of which it could not be told that they are done.
 func (r *Record) Once() Check {
-	c := Check{Promise: "no id twice, but what was in flight at a SIGKILL"}
+	c := Check{Promise: "no id twice, but what was in flight at a SIGKILL or not heard of in time"}
 	first := map[string]Arrived{}
-	repeats, seen := 0, 0
+	repeats, seen, unheard := 0, 0, 0
 	for _, d := range r.inOrder(func(d Arrived) int64 { return d.Ended }) {
 		if !d.Done {
 			continue
@@ -87,13 +87,21 @@ func (r *Record) Once() Check {
 			continue
 		}
 		repeats++
+		if before.Unheard {
+			unheard++
+			continue
+		}
 		if !slices.ContainsFunc(r.Gaps, func(g Gap) bool {
 			return g.Killed && before.Released <= g.From && g.From <= before.Ended+int64(unconfirmed) && d.Released >= g.From
 		}) {
-			c.breach("%s (sequence %d) was done at %s and again at %s, and no gateway was killed in between", d.ID, d.Seq, clock(before.Ended), clock(d.Ended))
+			c.breach("%s (sequence %d) was done at %s as attempt %d, which left at %s, and again at %s as attempt %d, and no gateway was killed in between",
+				d.ID, d.Seq, clock(before.Ended), before.Attempt, clock(before.Released), clock(d.Ended), d.Attempt)
 		}
 	}
 	c.Found = fmt.Sprintf("%d deliveries, %d repeats", seen, repeats)
+	if unheard > 0 {
+		c.Found += fmt.Sprintf(", %d of them of what was not heard of in time", unheard)
+	}
 	return c
 }
 

@@ -53,7 +53,9 @@ func TestEveryCheckFindsItsBreach(t *testing.T) {
 
 		{"each once", once, func(*Record) {}, ""},
 		{"a failed attempt before", once, func(r *Record) { d := r.Deliveries[1]; d.Done = false; r.Arrive(d) }, ""},
-		{"twice", once, func(r *Record) { repeat(r, 1, 50*ms) }, "acme/b (sequence 2) was done at 00:00:00.019000 and again at 00:00:00.069000, and no gateway was killed"},
+		{"twice", once, func(r *Record) { repeat(r, 1, 50*ms) }, "acme/b (sequence 2) was done at 00:00:00.019000 as attempt 1, which left at 00:00:00.012000, and again at 00:00:00.069000 as attempt 1, and no gateway was killed"},
+		{"twice, and the first was not heard of", once, func(r *Record) { repeat(r, 1, 50*ms); r.Deliveries[1].Unheard = true }, ""},
+		{"twice, and the second was not heard of", once, func(r *Record) { repeat(r, 1, 50*ms); r.Deliveries[4].Unheard = true }, "acme/b"},
 		{"twice, killed in between", once, func(r *Record) { repeat(r, 1, 50*ms); r.Open(15*ms, true); r.Close(30 * ms) }, ""},
 		{"twice, stopped in order", once, func(r *Record) { repeat(r, 1, 50*ms); r.Open(15*ms, false); r.Close(30 * ms) }, "acme/b"},
 		{"twice, killed long before", once, func(r *Record) { repeat(r, 1, 50*ms); r.Open(5*ms, true); r.Close(8 * ms) }, "acme/b"},

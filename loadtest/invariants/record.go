@@ -58,6 +58,8 @@ type Arrived struct {
 	Ended      int64
 	Done       bool // the database has it
 	Altered    bool // the payload is not what was sent
+	// Unheard: the gateway had given up, or was gone, before it could be told of the end.
+	Unheard bool
 }
 
 // Gap is a time in which no gateway or no broker was there. Killed says that it began with a

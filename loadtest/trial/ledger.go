@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"errors"
 	"hash/fnv"
 	"io"
@@ -37,6 +38,9 @@ func newLedger(db *database.Database, record *invariants.Record, poison float64)
 
 func (l *ledger) close() { _ = l.server.Close() }
 
+// settle returns when all that was delivered is noted.
+func (l *ledger) settle(ctx context.Context) error { return l.server.Shutdown(ctx) }
+
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
 	payload, err := io.ReadAll(r.Body)
@@ -60,13 +64,16 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err = l.database.Do(r.Context())
 	bad := poisonous(a.ID, l.poison)
 	a.Ended, a.Done = time.Now().UnixNano(), err == nil && !bad
-	l.record.Arrive(a)
 	switch {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case bad:
 		http.Error(w, "this row is not taken", http.StatusInternalServerError)
 	}
+	// The gateway is told first: noting it may take a while when there is much.
+	sent := http.NewResponseController(w).Flush()
+	a.Unheard = sent != nil || r.Context().Err() != nil
+	l.record.Arrive(a)
 }
 
 // poisonous says of an id whether it is among that share of them all.

@@ -137,6 +137,9 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	if err := t.process.stop(); err != nil {
 		return nil, err
 	}
+	if err := t.ledger.settle(ctx); err != nil {
+		return nil, err
+	}
 	r.Checks = t.checks(r.Config)
 	t.record.Since(r.Began.UnixNano())
 	if r.Without, err = direct(ctx, s, r.Took); err != nil {
