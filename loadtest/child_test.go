@@ -22,6 +22,7 @@ import (
 	"github.com/flowgate/flowgate/cmd/flowgate/app"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/consumers"
+	"github.com/flowgate/flowgate/loadtest/trial"
 )
 
 // childLog makes the test binary a gateway that notes every delivery it starts in
@@ -31,6 +32,15 @@ const childLog = "FLOWGATE_TEST_CHILD_LOG"
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childLog); path != "" {
 		if err := child(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) == 3 && os.Args[1] == trial.Command {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		if err := trial.Gateway(ctx, os.Environ(), os.Stdin, os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

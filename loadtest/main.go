@@ -16,6 +16,8 @@
 //	go run ./loadtest idle          memory and processor with nothing to do
 //	go run ./loadtest poison        batches with a bad row each against clean ones, into SQLite and PostgreSQL
 //
+//	go run ./loadtest run [-report dir] [scenario ...]   load tests with their promises checked: see docs/loadtest.md
+//
 // What survives crashes, restarts and outages is in its tests: go test -v ./loadtest
 package main
 
@@ -28,12 +30,22 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"syscall"
 	"text/tabwriter"
+
+	"github.com/flowgate/flowgate/loadtest/trial"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if len(os.Args) == 3 && os.Args[1] == trial.Command {
+		if err := trial.Gateway(ctx, os.Environ(), os.Stdin, os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "the gateway of the load test:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)
@@ -72,6 +84,9 @@ func measurements() []measurement {
 var errMissed = errors.New("a figure was missed")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) > 0 && args[0] == "run" {
+		return runScenarios(ctx, args[1:], out)
+	}
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	short := f.Bool("short", false, "a short run, to see that it works: its figures mean little, and the floors alone are held against it")
 	if err := f.Parse(args); err != nil {

@@ -22,6 +22,7 @@ var imports = map[string][]string{
 	"internal/descriptors":          {},
 	"internal/history":              {},
 	"internal/arrivals":             {"internal/algorithms", "internal/units"},
+	"internal/fragile":              {"internal/units"},
 	"internal/tracing":              {},
 	"internal/limits":               {"internal/algorithms"},
 	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
@@ -45,8 +46,15 @@ var imports = map[string][]string{
 	"deployments": {}, // tests alone
 
 	"loadtest/invariants": {"internal/algorithms"},
-	"loadtest/producers":  {"loadtest/invariants"},
-	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers"},
+	"loadtest/producers":  {"internal/arrivals", "loadtest/invariants"},
+	"loadtest/scenarios":  {"loadtest/scenario"},
+	"loadtest/scenario":   {"internal/arrivals", "internal/fragile", "internal/units"},
+	"loadtest/trial": {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/arrivals", "internal/consumers", "internal/fragile", "loadtest/database", "loadtest/invariants",
+		"loadtest/producers", "loadtest/scenario"},
+	"loadtest/report":   {"internal/fragile", "loadtest/invariants", "loadtest/trial"},
+	"loadtest/database": {"internal/fragile"},
+	"loadtest": {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers",
+		"loadtest/invariants", "loadtest/report", "loadtest/scenarios", "loadtest/trial"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

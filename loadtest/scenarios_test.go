@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/flowgate/flowgate/loadtest/report"
+)
+
+// A run keeps its promises and writes its report, which asks nobody for anything.
+func TestRunScenario(t *testing.T) {
+	dir := t.TempDir()
+	var out bytes.Buffer
+	if err := runScenarios(t.Context(), []string{"-report", dir, "-for", "3s", "gateway-killed"}, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	t.Log(out.String())
+	if kept := strings.Count(out.String(), "  ok  "); kept != 7 {
+		t.Errorf("%d promises kept, want 7", kept)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`(?i)(src|href)\s*=\s*["'][^#"']|@import|url\(|<script`).FindAll(page, -1); len(found) > 0 {
+		t.Errorf("the report refers to something: %q", found)
+	}
+	for _, want := range []string{"Without flowgate", "With flowgate", "no id twice", `class="gap"`, "capacity", "</html>"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the report has no %q", want)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var figures []report.Figures
+	if err := json.Unmarshal(text, &figures); err != nil {
+		t.Fatal(err)
+	}
+	f := figures[0]
+	if f.With.Messages < 500 || f.With.Delivered != f.With.Messages || f.Without.Messages != f.With.Messages {
+		t.Errorf("%d messages, %d delivered with flowgate; %d messages without", f.With.Messages, f.With.Delivered, f.Without.Messages)
+	}
+	if f.With.Delivery.Count != int64(f.With.Delivered) || f.With.Delivery.P50 <= 0 || len(f.Gaps) != 3 {
+		t.Errorf("%+v, gaps %v", f.With.Delivery, f.Gaps)
+	}
+}
+
+// A run that breaks what it promises says so, with the evidence.
+func TestRunThatBreaksAPromise(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "wrong.yaml")
+	if err := os.WriteFile(path, []byte(`
+shows: Everybody is promised a place, and there is none.
+for: 2s
+arrivals: {seed: 1, groups: [{tenant: acme, rate: 100/s}]}
+producers: [{tenant: acme, via: http, refused: forget}]
+gateway: {FLOWGATE_LIMIT_TENANT: "token-bucket:10/s"}
+database: {latency: 20ms, knee: 8}
+expect: {unrefused: [acme]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err := runScenarios(t.Context(), []string{path}, &out)
+	if !errors.Is(err, errBroken) {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if !regexp.MustCompile(`FAIL  no message of acme is refused: \d+ publishes\n +acme/m\d+, published at [0-9:.]+: rate_limited`).MatchString(out.String()) {
+		t.Error(out.String())
+	}
+	if strings.Count(out.String(), "FAIL") != 1 {
+		t.Errorf("other promises were broken too:\n%s", out.String())
+	}
+}
