@@ -23,6 +23,7 @@ var imports = map[string][]string{
 	"internal/history":              {},
 	"internal/arrivals":             {"internal/algorithms", "internal/units"},
 	"internal/tracing":              {},
+	"internal/simulation":           {"internal/algorithms", "internal/units", "internal/arrivals", "internal/limits", "internal/ingress", "internal/backpressure", "internal/shaper", "internal/consumers"},
 	"internal/limits":               {"internal/algorithms"},
 	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
 	"internal/backpressure":         {"internal/algorithms", "internal/units"},

@@ -1,0 +1,303 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/flowgate/flowgate/internal/arrivals"
+	"github.com/flowgate/flowgate/internal/consumers"
+	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/shaper"
+)
+
+// Scenario is what a gateway meets.
+type Scenario struct {
+	// Arrivals are the first tries of messages, in order of time, up to Length.
+	Arrivals  iter.Seq[arrivals.Arrival]
+	Length    time.Duration
+	Producers Producers
+	Consumer  Consumer
+	// Pauses are those of an operator.
+	Pauses []Spell
+	// NoIDs: messages have no ids of their own.
+	NoIDs bool
+	// Seed of what is drawn.
+	Seed uint64
+	// Every is how far apart the samples are; 0: a second.
+	Every time.Duration
+	// After is how long to go on after Length at most, until all is delivered.
+	After time.Duration
+}
+
+// message is one that a producer has to send.
+type message struct {
+	arrival arrivals.Arrival
+	tenant  *tenant
+	number  int   // of all there are
+	tries   int   // so far
+	stored  int64 // when it was admitted
+	size    uint64
+}
+
+// flight is a delivery under way.
+type flight struct {
+	departure shaper.Departure
+	try       *consumers.Try
+	answers   consumers.Answers
+	called    bool
+}
+
+type simulation struct {
+	*gateway
+	cfg    Config
+	sc     Scenario
+	random *rand.Rand
+	agenda agenda
+	end    int64 // of the arrivals
+
+	messages []message
+	spare    []int32
+	waiting  map[uint64]int32 // messages by sequence
+	flights  []flight
+	landed   []int32 // flights that are free
+	retrying int
+	high     uint64
+
+	next    arrivals.Arrival
+	more    bool
+	advance func() (arrivals.Arrival, bool)
+
+	count count
+}
+
+// Run simulates a gateway of the configuration, which must be valid.
+func Run(ctx context.Context, cfg Config, sc Scenario) (*Result, error) {
+	if sc.Every <= 0 {
+		sc.Every = time.Second
+	}
+	if sc.Producers.Patience <= 0 {
+		sc.Producers.Patience = DefaultPatience
+	}
+	s := &simulation{
+		cfg: cfg, sc: sc, random: rand.New(rand.NewPCG(sc.Seed, 1)), end: epoch + int64(sc.Length),
+		waiting: map[uint64]int32{}, high: cfg.Backpressure.High, count: newCount(sc.Every, epoch+int64(sc.Length)),
+	}
+	var err error
+	if s.gateway, err = newGateway(cfg, s.random, s.decided); err != nil {
+		return nil, fmt.Errorf("simulation: %w", err)
+	}
+	var stop func()
+	s.advance, stop = iter.Pull(sc.Arrivals)
+	defer stop()
+	s.next, s.more = s.advance()
+	for i, p := range sc.Pauses {
+		s.agenda.add(epoch+int64(p.From), paused, int32(i))
+	}
+	s.agenda.add(epoch+int64(time.Second), ticked, 0)
+	if err := s.work(ctx); err != nil {
+		return nil, err
+	}
+	return s.result(), nil
+}
+
+// work lets everything happen, until all is delivered or the time is over.
+func (s *simulation) work(ctx context.Context) error {
+	last := s.end + int64(s.sc.After)
+	for n := 0; ; n++ {
+		if n%4096 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		e := s.soonest()
+		if s.idle() && e.at > s.end || e.at > last {
+			s.pass(min(max(s.end, s.now), last))
+			return nil
+		}
+		s.pass(max(e.at, s.now))
+		switch e.kind {
+		case delivered:
+			s.agenda.pop()
+			s.land(e.of)
+		case held:
+			s.door.Release(s.now)
+		case stepped:
+			s.depart()
+		case tried:
+			s.agenda.pop()
+			s.retrying--
+			s.try(e.of)
+		case arrived:
+			if err := s.arrive(); err != nil {
+				return err
+			}
+		case paused:
+			s.agenda.pop()
+			s.outlet.Pause(s.now + int64(s.sc.Pauses[e.of].For))
+		case ticked:
+			s.agenda.pop()
+			s.tick()
+		}
+	}
+}
+
+// soonest is what happens next; it stays planned.
+func (s *simulation) soonest() event {
+	e := s.agenda.events[0] // there is always a tick
+	for _, other := range [...]event{
+		{at: s.outlet.Due(), kind: stepped},
+		{at: s.door.Due(), kind: held},
+		{at: s.arrival(), kind: arrived},
+	} {
+		if other.before(e) {
+			e = other
+		}
+	}
+	return e
+}
+
+// arrival is when the next message comes.
+func (s *simulation) arrival() int64 {
+	if !s.more {
+		return math.MaxInt64
+	}
+	return epoch + int64(s.next.At)
+}
+
+// idle reports whether nothing is under way any more.
+func (s *simulation) idle() bool {
+	return !s.more && s.retrying == 0 && s.count.depth == 0 && s.door.Due() == math.MaxInt64
+}
+
+// pass moves the clock.
+func (s *simulation) pass(to int64) {
+	if to <= s.now {
+		return
+	}
+	_, raised := s.backlog.Pressure()
+	s.count.pass(s.now, to, s.count.depth >= s.high, raised != 0)
+	s.now = to
+}
+
+var errOrder = errors.New("simulation: the arrivals are not in order of time")
+
+func (s *simulation) arrive() error {
+	a := s.next
+	if s.next, s.more = s.advance(); s.more && s.next.At < a.At {
+		return errOrder
+	}
+	if a.At >= s.sc.Length {
+		s.more = false
+		return nil
+	}
+	i := int32(len(s.messages))
+	if n := len(s.spare); n > 0 {
+		i, s.spare = s.spare[n-1], s.spare[:n-1]
+	} else {
+		s.messages = append(s.messages, message{})
+	}
+	s.messages[i] = message{arrival: a, tenant: s.count.arrived(a.Tenant, s.sc.Producers), number: int(s.count.offered)}
+	s.try(i)
+	return nil
+}
+
+func (s *simulation) try(i int32) {
+	m := &s.messages[i]
+	m.tries++
+	s.count.tries++
+	l := ingress.Letter{Tenant: m.arrival.Tenant, Topic: m.arrival.Topic, Bytes: m.arrival.Bytes, Tag: int(i)}
+	if !s.sc.NoIDs {
+		l.ID = strconv.Itoa(m.number)
+	}
+	s.door.Arrive(s.now, l)
+}
+
+// decided hears what the door made of a message.
+func (s *simulation) decided(d ingress.Decision) {
+	i := int32(d.Tag)
+	m := &s.messages[i]
+	if d.Refused == nil {
+		m.stored, m.size = s.now, uint64(d.Size)
+		s.waiting[s.stored(m.arrival.Tenant)] = i
+		s.count.admitted(m, s.now)
+		if d.Shadow != nil {
+			s.count.shadow[string(d.Shadow.Reason)]++
+		}
+		return
+	}
+	s.count.refused(m, string(d.Refused.Reason))
+	wait, ok := m.tenant.behaviour.Again(d.Refused.Wait, m.tries, s.random.Float64())
+	if !ok || s.now+int64(wait) > epoch+int64(m.arrival.At+s.sc.Producers.Patience) {
+		s.count.gaveUp(m)
+		s.free(i)
+		return
+	}
+	s.retrying++
+	s.agenda.add(s.now+int64(wait), tried, i)
+}
+
+func (s *simulation) free(i int32) {
+	s.messages[i] = message{}
+	s.spare = append(s.spare, i)
+}
+
+// depart starts the deliveries that may start now.
+func (s *simulation) depart() {
+	for _, d := range s.outlet.Step() {
+		i := int32(len(s.flights))
+		if n := len(s.landed); n > 0 {
+			i, s.landed = s.landed[n-1], s.landed[:n-1]
+		} else {
+			s.flights = append(s.flights, flight{})
+		}
+		f := flight{departure: d, try: s.desk.Begin(d.Batch)}
+		if due := f.try.Due(); len(due) > 0 {
+			f.called = true
+			s.count.deliveries += uint64(len(due))
+			took, answer := s.sc.Consumer.Begin(time.Duration(s.now-epoch), len(due))
+			if took >= s.cfg.Consumer.Timeout {
+				took, answer = s.cfg.Consumer.Timeout, context.DeadlineExceeded
+				f.answers.TimedOut = true
+			}
+			f.answers.Took = max(0, took)
+			for range due {
+				f.answers.Errs = append(f.answers.Errs, answer)
+			}
+		}
+		s.flights[i] = f
+		s.agenda.add(s.now+int64(f.answers.Took), delivered, i)
+	}
+}
+
+// land ends a delivery.
+func (s *simulation) land(i int32) {
+	f := s.flights[i]
+	s.flights[i] = flight{}
+	s.landed = append(s.landed, i)
+	if f.called {
+		s.sc.Consumer.End(time.Duration(s.now - epoch))
+	}
+	outcomes := f.try.End(context.Background(), time.Unix(0, s.now), f.answers)
+	s.outlet.Finish(f.departure, outcomes)
+	for j, o := range outcomes {
+		if o.Action != consumers.Ack {
+			s.count.retried++
+			continue
+		}
+		seq := f.departure.Batch[j].Seq
+		at := s.waiting[seq]
+		delete(s.waiting, seq)
+		s.count.done(&s.messages[at], s.now, o.Err != nil)
+		s.free(at)
+	}
+}
+
+func (s *simulation) tick() {
+	s.observe(s.cfg, s.count.depth, s.count.bytes)
+	s.count.sample(s.now - epoch)
+	s.agenda.add(s.now+int64(time.Second), ticked, 0)
+}
