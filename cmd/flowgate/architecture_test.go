@@ -22,6 +22,7 @@ var imports = map[string][]string{
 	"internal/descriptors":          {},
 	"internal/history":              {},
 	"internal/arrivals":             {"internal/algorithms", "internal/units"},
+	"internal/fragile":              {"internal/units"},
 	"internal/tracing":              {},
 	"internal/simulation":           {"internal/algorithms", "internal/units", "internal/arrivals", "internal/limits", "internal/ingress", "internal/backpressure", "internal/shaper", "internal/consumers"},
 	"internal/limits":               {"internal/algorithms"},
@@ -47,6 +48,7 @@ var imports = map[string][]string{
 
 	"loadtest/invariants": {"internal/algorithms"},
 	"loadtest/producers":  {"loadtest/invariants"},
+	"loadtest/database":   {"internal/fragile"},
 	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers"},
 }
 
