@@ -24,7 +24,7 @@ var imports = map[string][]string{
 	"internal/arrivals":             {"internal/algorithms", "internal/units"},
 	"internal/fragile":              {"internal/units"},
 	"internal/tracing":              {},
-	"internal/simulation":           {"internal/algorithms", "internal/units", "internal/arrivals", "internal/limits", "internal/ingress", "internal/backpressure", "internal/shaper", "internal/consumers"},
+	"internal/simulation":           {"internal/algorithms", "internal/units", "internal/arrivals", "internal/fragile", "internal/limits", "internal/ingress", "internal/backpressure", "internal/shaper", "internal/consumers"},
 	"internal/limits":               {"internal/algorithms"},
 	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
 	"internal/backpressure":         {"internal/algorithms", "internal/units"},

@@ -15,11 +15,24 @@ import (
 
 // Consumer is a model of what is behind the gateway. Instants are those since the start.
 type Consumer interface {
-	// Begin takes a delivery of n messages at an instant and tells how long it will take, and
-	// what it will say to each: nil is done, else a verdict of package consumers.
-	Begin(at time.Duration, n int) (took time.Duration, answer error)
-	// End is the end of one that began, also by a timeout.
-	End(at time.Duration)
+	// Start takes a delivery of n messages, or refuses it: err is the verdict on each.
+	Start(now time.Duration, n int) (id uint64, err error)
+	// Next is when it answers next, if nothing is started before; ok is false if it has
+	// nothing to answer.
+	Next() (at time.Duration, ok bool)
+	// Advance gives the answers up to now.
+	Advance(now time.Duration) []Answer
+	// Cancel ends a delivery whose time is over.
+	Cancel(now time.Duration, id uint64)
+	// Capacity is the most deliveries a second that it bears while it is well, of so many
+	// in flight.
+	Capacity(inFlight int) float64
+}
+
+// Answer is the end of a delivery; Err is the verdict on each message.
+type Answer struct {
+	ID  uint64
+	Err error
 }
 
 // Steady is a consumer that takes the same time for each delivery.
@@ -33,7 +46,10 @@ type Steady struct {
 	// Spell.Latency.
 	Down, Slow []Spell
 
-	random *rand.Rand
+	random  *rand.Rand
+	last    uint64
+	ends    agenda
+	answers map[uint64]error // of those in flight
 }
 
 // Spell is a time in which a consumer is different.
@@ -52,8 +68,8 @@ var (
 	errFailed = errors.New("the consumer failed")
 )
 
-// Begin implements Consumer.
-func (c *Steady) Begin(at time.Duration, _ int) (time.Duration, error) {
+// Take says how long a delivery takes that starts at an instant, and the verdict on it.
+func (c *Steady) Take(at time.Duration) (time.Duration, error) {
 	for _, s := range c.Down {
 		if s.holds(at) {
 			return 0, consumers.Overloaded(0, errDown)
@@ -75,16 +91,59 @@ func (c *Steady) Begin(at time.Duration, _ int) (time.Duration, error) {
 	return latency, nil
 }
 
-// End implements Consumer.
-func (c *Steady) End(time.Duration) {}
+// Start implements Consumer.
+func (c *Steady) Start(now time.Duration, _ int) (uint64, error) {
+	took, err := c.Take(now)
+	if err != nil && took == 0 {
+		return 0, err
+	}
+	c.last++
+	c.answers[c.last] = err
+	c.ends.add(int64(now+took), delivered, int32(c.last))
+	return c.last, nil
+}
 
-// ParseConsumer reads "5ms", or
-// "latency=5ms,jitter=20%,fail=1%,down=30s@10m,slow=200ms/2m@20m": parts joined by commas, of
-// which down and slow may stand several times.
-func ParseConsumer(s string, seed uint64) (*Steady, error) {
-	c := &Steady{Latency: DefaultLatency, random: rand.New(rand.NewPCG(seed, 2))}
-	seen := map[string]bool{}
-	for part := range strings.SplitSeq(s, ",") {
+// Next implements Consumer.
+func (c *Steady) Next() (time.Duration, bool) {
+	if len(c.ends.events) == 0 {
+		return 0, false
+	}
+	return time.Duration(c.ends.events[0].at), true
+}
+
+// Advance implements Consumer.
+func (c *Steady) Advance(now time.Duration) (ended []Answer) {
+	for len(c.ends.events) > 0 && c.ends.events[0].at <= int64(now) {
+		id := uint64(c.ends.pop().of)
+		if err, ok := c.answers[id]; ok {
+			ended = append(ended, Answer{id, err})
+			delete(c.answers, id)
+		}
+	}
+	return ended
+}
+
+// Cancel implements Consumer.
+func (c *Steady) Cancel(_ time.Duration, id uint64) { delete(c.answers, id) }
+
+// Capacity implements Consumer.
+func (c *Steady) Capacity(inFlight int) float64 {
+	return float64(inFlight) / c.Latency.Seconds() // +Inf if it takes no time
+}
+
+// ParseConsumer reads a model:
+//
+//	5ms                    each delivery takes so long
+//	latency=5ms,jitter=20%,fail=1%,down=30s@10m,slow=200ms/2m@20m
+//	latency=20ms,knee=8,thrash=1,crash_at=64,recovery=5s
+//
+// Parts are joined by commas; down and slow may stand several times. With a knee it is a
+// database of package fragile, with all that it can have. What is returned makes such a
+// consumer anew for each simulation.
+func ParseConsumer(s string, seed uint64) (func() Consumer, error) {
+	parts := strings.Split(s, ",")
+	values, seen := make([][2]string, len(parts)), map[string]bool{}
+	for i, part := range parts {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok {
 			name, value = "latency", name
@@ -93,11 +152,22 @@ func ParseConsumer(s string, seed uint64) (*Steady, error) {
 			return nil, fmt.Errorf("%s is there twice", name)
 		}
 		seen[name] = true
-		if err := c.set(name, value); err != nil {
+		values[i] = [2]string{name, value}
+	}
+	if seen["knee"] {
+		return parseFragile(values, seed)
+	}
+	c := Steady{Latency: DefaultLatency}
+	for _, v := range values {
+		if err := c.set(v[0], v[1]); err != nil {
 			return nil, err
 		}
 	}
-	return c, nil
+	return func() Consumer {
+		fresh := c
+		fresh.random, fresh.answers = rand.New(rand.NewPCG(seed, 2)), map[uint64]error{}
+		return &fresh
+	}, nil
 }
 
 func (c *Steady) set(name, value string) (err error) {
@@ -123,7 +193,7 @@ func (c *Steady) set(name, value string) (err error) {
 		}
 		c.Slow = append(c.Slow, s)
 	default:
-		return fmt.Errorf("%q is nothing of a consumer; there are latency, jitter, fail, down, slow", name)
+		return fmt.Errorf("%q is nothing of a consumer; there are latency, jitter, fail, down, slow, or for a database with a knee: latency, knee, thrash, noise, crash_at, crash_after, recovery, warmup, cold", name)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

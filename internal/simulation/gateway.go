@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,7 +40,7 @@ type gateway struct {
 	away    int64 // since when the breaker is not closed; 0: it is
 }
 
-func newGateway(cfg Config, random *rand.Rand, decided func(ingress.Decision)) (*gateway, error) {
+func newGateway(cfg Config, draw func() float64, decided func(ingress.Decision)) (*gateway, error) {
 	g := &gateway{now: epoch, dead: &graves{}}
 	clock := func() int64 { return g.now }
 	set, err := limits.New(cfg.Limit, clock)
@@ -51,7 +50,7 @@ func newGateway(cfg Config, random *rand.Rand, decided func(ingress.Decision)) (
 	log := slog.New(slog.DiscardHandler)
 	everyone := func(string) string { return "all" }
 	g.desk = consumers.NewDesk(cfg.Consumer, nil, g.dead, everyone, prometheus.NewRegistry(), log)
-	g.desk.Draw(random.Float64)
+	g.desk.Draw(draw)
 	g.backlog = backpressure.New(cfg.Backpressure.Rules(), backpressure.Deps{
 		Clock: clock, Rate: func() float64 { return g.outlet.Rate().Effective }, Stalled: g.stalled,
 		Lenient: cfg.Mode != ingress.Enforce, Logger: log,

@@ -124,9 +124,9 @@ type count struct {
 
 	now, end int64 // end: of the arrivals
 	seconds  int
-	since   Sample // the counts at the last sample
-	deepest uint64
-	samples []Sample
+	since    Sample // the counts at the last sample
+	deepest  uint64
+	samples  []Sample
 }
 
 func newCount(every time.Duration, end int64) count {

@@ -22,13 +22,16 @@ type Scenario struct {
 	Arrivals  iter.Seq[arrivals.Arrival]
 	Length    time.Duration
 	Producers Producers
-	Consumer  Consumer
+	// Consumer makes the one behind the gateway.
+	Consumer func() Consumer
 	// Pauses are those of an operator.
 	Pauses []Spell
 	// NoIDs: messages have no ids of their own.
 	NoIDs bool
 	// Seed of what is drawn.
 	Seed uint64
+	// Draw is what the gateway draws its waits between attempts by, from [0, 1); nil: by Seed.
+	Draw func() float64
 	// Every is how far apart the samples are; 0: a second.
 	Every time.Duration
 	// After is how long to go on after Length at most, until all is delivered.
@@ -49,8 +52,6 @@ type message struct {
 type flight struct {
 	departure shaper.Departure
 	try       *consumers.Try
-	answers   consumers.Answers
-	called    bool
 }
 
 type simulation struct {
@@ -64,8 +65,9 @@ type simulation struct {
 	messages []message
 	spare    []int32
 	waiting  map[uint64]int32 // messages by sequence
-	flights  []flight
-	landed   []int32 // flights that are free
+	consumer Consumer
+	flights  map[uint64]flight // by the consumer's number
+	timeouts queue[timeout]    // in order of time
 	retrying int
 	high     uint64
 
@@ -86,10 +88,13 @@ func Run(ctx context.Context, cfg Config, sc Scenario) (*Result, error) {
 	}
 	s := &simulation{
 		cfg: cfg, sc: sc, random: rand.New(rand.NewPCG(sc.Seed, 1)), end: epoch + int64(sc.Length),
-		waiting: map[uint64]int32{}, high: cfg.Backpressure.High, count: newCount(sc.Every, epoch+int64(sc.Length)),
+		waiting: map[uint64]int32{}, flights: map[uint64]flight{}, consumer: sc.Consumer(), high: cfg.Backpressure.High, count: newCount(sc.Every, epoch+int64(sc.Length)),
 	}
 	var err error
-	if s.gateway, err = newGateway(cfg, s.random, s.decided); err != nil {
+	if s.sc.Draw == nil {
+		s.sc.Draw = s.random.Float64
+	}
+	if s.gateway, err = newGateway(cfg, s.sc.Draw, s.decided); err != nil {
 		return nil, fmt.Errorf("simulation: %w", err)
 	}
 	var stop func()
@@ -121,8 +126,7 @@ func (s *simulation) work(ctx context.Context) error {
 		s.pass(max(e.at, s.now))
 		switch e.kind {
 		case delivered:
-			s.agenda.pop()
-			s.land(e.of)
+			s.hear()
 		case held:
 			s.door.Release(s.now)
 		case stepped:
@@ -149,6 +153,7 @@ func (s *simulation) work(ctx context.Context) error {
 func (s *simulation) soonest() event {
 	e := s.agenda.events[0] // there is always a tick
 	for _, other := range [...]event{
+		{at: s.answer(), kind: delivered},
 		{at: s.outlet.Due(), kind: stepped},
 		{at: s.door.Due(), kind: held},
 		{at: s.arrival(), kind: arrived},
@@ -245,43 +250,92 @@ func (s *simulation) free(i int32) {
 	s.spare = append(s.spare, i)
 }
 
+// timeout is when a delivery has had all the time there is.
+type timeout struct {
+	at int64
+	id uint64
+}
+
+// queue is what comes out in the order it went in.
+type queue[T any] struct{ items []T }
+
+func (q *queue[T]) push(v T) { q.items = append(q.items, v) }
+func (q *queue[T]) pop()     { q.items = q.items[1:] }
+
 // depart starts the deliveries that may start now.
 func (s *simulation) depart() {
 	for _, d := range s.outlet.Step() {
-		i := int32(len(s.flights))
-		if n := len(s.landed); n > 0 {
-			i, s.landed = s.landed[n-1], s.landed[:n-1]
-		} else {
-			s.flights = append(s.flights, flight{})
+		try := s.desk.Begin(d.Batch)
+		due := try.Due()
+		if len(due) == 0 {
+			s.land(flight{d, try}, consumers.Answers{})
+			continue
 		}
-		f := flight{departure: d, try: s.desk.Begin(d.Batch)}
-		if due := f.try.Due(); len(due) > 0 {
-			f.called = true
-			s.count.deliveries += uint64(len(due))
-			took, answer := s.sc.Consumer.Begin(time.Duration(s.now-epoch), len(due))
-			if took >= s.cfg.Consumer.Timeout {
-				took, answer = s.cfg.Consumer.Timeout, context.DeadlineExceeded
-				f.answers.TimedOut = true
-			}
-			f.answers.Took = max(0, took)
-			for range due {
-				f.answers.Errs = append(f.answers.Errs, answer)
-			}
+		s.count.deliveries += uint64(len(due))
+		id, err := s.consumer.Start(s.since(), len(due))
+		if err != nil {
+			s.land(flight{d, try}, answers(len(due), err))
+			continue
 		}
-		s.flights[i] = f
-		s.agenda.add(s.now+int64(f.answers.Took), delivered, i)
+		s.flights[id] = flight{d, try}
+		s.timeouts.push(timeout{s.now + int64(s.cfg.Consumer.Timeout), id})
+	}
+}
+
+func (s *simulation) since() time.Duration { return time.Duration(s.now - epoch) }
+
+func answers(n int, err error) (a consumers.Answers) {
+	a.Errs = make([]error, n)
+	for i := range a.Errs {
+		a.Errs[i] = err
+	}
+	return a
+}
+
+// answer is when a delivery ends next, by the consumer or by its timeout.
+func (s *simulation) answer() int64 {
+	at := int64(math.MaxInt64)
+	for q := &s.timeouts; len(q.items) > 0; q.pop() {
+		if _, ok := s.flights[q.items[0].id]; ok {
+			at = q.items[0].at
+			break
+		}
+	}
+	if next, ok := s.consumer.Next(); ok {
+		at = min(at, epoch+int64(next))
+	}
+	return at
+}
+
+// hear ends what ends now.
+func (s *simulation) hear() {
+	for _, a := range s.consumer.Advance(s.since()) {
+		f, ok := s.flights[a.ID]
+		if !ok {
+			continue // its time was over
+		}
+		delete(s.flights, a.ID)
+		got := answers(len(f.try.Due()), a.Err)
+		got.Took = time.Duration(s.now - f.departure.At)
+		s.land(f, got)
+	}
+	for q := &s.timeouts; len(q.items) > 0 && q.items[0].at <= s.now; q.pop() {
+		id := q.items[0].id
+		f, ok := s.flights[id]
+		if !ok {
+			continue
+		}
+		delete(s.flights, id)
+		s.consumer.Cancel(s.since(), id)
+		got := answers(len(f.try.Due()), context.DeadlineExceeded)
+		got.Took, got.TimedOut = s.cfg.Consumer.Timeout, true
+		s.land(f, got)
 	}
 }
 
 // land ends a delivery.
-func (s *simulation) land(i int32) {
-	f := s.flights[i]
-	s.flights[i] = flight{}
-	s.landed = append(s.landed, i)
-	if f.called {
-		s.sc.Consumer.End(time.Duration(s.now - epoch))
-	}
-	outcomes := f.try.End(context.Background(), time.Unix(0, s.now), f.answers)
+func (s *simulation) land(f flight, a consumers.Answers) {
+	outcomes := f.try.End(context.Background(), time.Unix(0, s.now), a)
 	s.outlet.Finish(f.departure, outcomes)
 	for j, o := range outcomes {
 		if o.Action != consumers.Ack {
