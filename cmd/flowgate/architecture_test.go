@@ -37,10 +37,10 @@ var imports = map[string][]string{
 	"cmd/flowgate/app/broker":           {"internal/descriptors"},
 	"cmd/flowgate/app/page":             {},
 	"cmd/flowgate/app/page/browsertest": {},
-	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/app/page", "cmd/flowgate/settings", "internal/algorithms", "internal/descriptors", "internal/history", "internal/units", "internal/ingress", "internal/limits",
+	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/app/page", "cmd/flowgate/settings", "internal/algorithms", "internal/arrivals", "internal/descriptors", "internal/history", "internal/units", "internal/ingress", "internal/limits",
 		"internal/backpressure", "internal/shaper", "internal/consumers", "internal/tracing"},
 	"cmd/flowgate/demo": {"cmd/flowgate/app", "cmd/flowgate/settings", "loadtest/invariants", "loadtest/producers"},
-	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/history", "internal/ingress", "internal/limits", "internal/tracing"},
+	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/arrivals", "internal/history", "internal/ingress", "internal/limits", "internal/simulation", "internal/tracing"},
 
 	"docs/clients/go": {},
 

@@ -25,6 +25,8 @@ type Try struct {
 // Recording is what came to a gateway, in order of time.
 type Recording struct {
 	Tries []Try
+	// Until is when it ended, or of what its last line tells.
+	Until time.Duration
 	// Missing is how many tries came and were not written.
 	Missing uint64
 	// Cut says what is wrong with the end, which was left out; empty if nothing is.
@@ -37,14 +39,16 @@ type Recording struct {
 //	0,acme,orders,256,
 //	1250,globex,bills.paid,1024,1
 //
-// at_us are microseconds since the start. Lines that begin with # are remarks; one of them
-// has a meaning:
+// at_us are microseconds since the start. Lines that begin with # are remarks; two of them
+// have a meaning:
 //
 //	# 12 tries are missing
+//	# until 60000000
 var columns = []string{"at_us", "tenant", "topic", "bytes", "again"}
 
 const (
 	missingSays = " tries are missing"
+	untilSays   = "until "
 	// longestLine is far beyond a tenant, a topic and numbers.
 	longestLine = 64 << 10
 	// farthest is the longest recording: a hundred years.
@@ -118,6 +122,11 @@ func (r *recordingReader) take(line string) error {
 		return nil
 	}
 	if remark, ok := strings.CutPrefix(line, "#"); ok {
+		if us, ok := strings.CutPrefix(strings.TrimSpace(remark), untilSays); ok {
+			until, err := parseMicroseconds(us)
+			r.Until = max(r.Until, until)
+			return err
+		}
 		if n, ok := strings.CutSuffix(strings.TrimSpace(remark), missingSays); ok {
 			missing, err := strconv.ParseUint(n, 10, 64)
 			if err != nil {
@@ -171,11 +180,12 @@ func (r *recordingReader) try(fields []string) error {
 		}
 		return ""
 	}
-	us, err := strconv.ParseInt(field("at_us"), 10, 64)
-	if err != nil || us < 0 || us > farthest.Microseconds() {
-		return fmt.Errorf("at_us: %q is not a whole number of microseconds", field("at_us"))
+	at, err := parseMicroseconds(field("at_us"))
+	if err != nil {
+		return fmt.Errorf("at_us: %w", err)
 	}
-	t := Try{Arrival: Arrival{At: time.Duration(us) * time.Microsecond, Topic: "orders", Bytes: 256}}
+	t := Try{Arrival: Arrival{At: at, Topic: "orders", Bytes: 256}}
+	r.Until = max(r.Until, at+time.Microsecond)
 	if t.Tenant, err = r.name("tenant", field("tenant")); err != nil {
 		return err
 	}
@@ -202,6 +212,14 @@ func (r *recordingReader) try(fields []string) error {
 	return nil
 }
 
+func parseMicroseconds(s string) (time.Duration, error) {
+	us, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || us < 0 || us > farthest.Microseconds() {
+		return 0, fmt.Errorf("%q is not a whole number of microseconds", s)
+	}
+	return time.Duration(us) * time.Microsecond, nil
+}
+
 // name gives the one string there is of a tenant or topic.
 func (r *recordingReader) name(column, s string) (string, error) {
 	if have, ok := r.names[s]; ok {
@@ -215,54 +233,15 @@ func (r *recordingReader) name(column, s string) (string, error) {
 	return s, nil
 }
 
-// RecordingWriter writes a recording. Nothing is sure to be there before Flush.
-type RecordingWriter struct {
-	w    *bufio.Writer
-	zip  *gzip.Writer // nil: not packed
-	line []byte
-}
+// AppendHead adds the line that names the columns.
+func AppendHead(b []byte) []byte { return append(append(b, strings.Join(columns, ",")...), '\n') }
 
-// NewRecordingWriter begins a recording, packed with gzip or not.
-func NewRecordingWriter(w io.Writer, pack bool) (*RecordingWriter, error) {
-	r := &RecordingWriter{}
-	if pack {
-		r.zip = gzip.NewWriter(w)
-		w = r.zip
-	}
-	r.w = bufio.NewWriter(w)
-	if _, err := r.w.WriteString(strings.Join(columns, ",") + "\n"); err != nil {
-		return nil, err
-	}
-	return r, r.Flush()
-}
+// AppendMissing adds the remark that so many tries came and are not written.
+func AppendMissing(b []byte, n uint64) []byte { return fmt.Appendf(b, "# %d%s\n", n, missingSays) }
 
-// Write adds a try.
-func (r *RecordingWriter) Write(t Try) error {
-	r.line = AppendTry(r.line[:0], t)
-	_, err := r.w.Write(r.line)
-	return err
-}
-
-// Missing notes that so many tries came and are not written.
-func (r *RecordingWriter) Missing(n uint64) error {
-	_, err := fmt.Fprintf(r.w, "# %d%s\n", n, missingSays)
-	return err
-}
-
-// Flush writes out what there is, so that it can be read.
-func (r *RecordingWriter) Flush() error {
-	if err := r.w.Flush(); err != nil || r.zip == nil {
-		return err
-	}
-	return r.zip.Flush()
-}
-
-// Close ends the recording; what it is written to stays open.
-func (r *RecordingWriter) Close() error {
-	if err := r.w.Flush(); err != nil || r.zip == nil {
-		return err
-	}
-	return r.zip.Close()
+// AppendUntil adds the remark that nothing else came up to an instant.
+func AppendUntil(b []byte, at time.Duration) []byte {
+	return fmt.Appendf(b, "# %s%d\n", untilSays, at.Microseconds())
 }
 
 // AppendTry adds the line of a try.

@@ -74,73 +74,51 @@ func TestRecordingRefuses(t *testing.T) {
 
 // Whatever is cut off at the end, what stands before is read.
 func TestACutRecording(t *testing.T) {
-	var b strings.Builder
-	w, err := NewRecordingWriter(&b, false)
-	if err != nil {
-		t.Fatal(err)
-	}
 	const n = 100
+	whole := AppendHead(nil)
+	head := len(whole)
 	for i := range n {
-		_ = w.Write(Try{Arrival{time.Duration(i) * time.Millisecond, "acme", "orders", 256}, false})
+		whole = AppendTry(whole, Try{Arrival{time.Duration(i) * time.Millisecond, "acme", "orders", 256}, false})
 	}
-	_ = w.Close()
-	for cut := len("at_us,tenant,topic,bytes,again\n"); cut < b.Len(); cut++ {
-		part := b.String()[:cut]
+	for cut := head; cut < len(whole); cut++ {
+		part := string(whole[:cut])
 		got, err := ReadRecording(strings.NewReader(part))
-		whole := strings.Count(part, "\n") - 1
-		if err != nil || len(got.Tries) < whole || len(got.Tries) > whole+1 {
-			t.Fatalf("cut at %d: %d tries, %d are whole; %v", cut, len(got.Tries), whole, err)
+		lines := strings.Count(part, "\n") - 1
+		if err != nil || len(got.Tries) < lines || len(got.Tries) > lines+1 {
+			t.Fatalf("cut at %d: %d tries, %d are whole; %v", cut, len(got.Tries), lines, err)
 		}
-		if last := part[strings.LastIndex(part, "\n")+1:]; last != "" && len(got.Tries) == whole && got.Cut == "" {
+		if last := part[strings.LastIndex(part, "\n")+1:]; last != "" && len(got.Tries) == lines && got.Cut == "" {
 			t.Fatalf("cut at %d: it is not said", cut)
 		}
 	}
-	pack := zipped(b.String())
+	pack := zipped(string(whole))
 	if got, err := ReadRecording(strings.NewReader(pack[:len(pack)-6])); err != nil || len(got.Tries) != n || got.Cut == "" {
 		t.Errorf("gzip without its end: %v", err)
 	}
 }
 
-// What is written is read again, packed or not, also what was flushed and never closed.
+// What is written is read again.
 func TestRecordingIsReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want []Try
-		at := time.Duration(0)
+		at, missing := time.Duration(0), uint64(0)
+		text := AppendHead(nil)
 		for range rapid.IntRange(0, 50).Draw(t, "n") {
 			at += time.Duration(rapid.IntRange(0, 1e6).Draw(t, "gap")) * time.Microsecond
-			want = append(want, Try{Arrival{
+			try := Try{Arrival{
 				at, rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`).Draw(t, "tenant"),
 				rapid.StringMatching(`[^\s\x00.*>]{1,20}(\.[^\s\x00.*>]{1,20})?`).Filter(func(s string) bool { return !strings.Contains(s, "\ufeff") }).Draw(t, "topic"),
 				rapid.IntRange(0, 1<<25).Draw(t, "bytes"),
-			}, rapid.Bool().Draw(t, "again")})
-		}
-		pack, closed := rapid.Bool().Draw(t, "packed"), rapid.Bool().Draw(t, "closed")
-		var b bytes.Buffer
-		w, err := NewRecordingWriter(&b, pack)
-		if err != nil {
-			t.Fatal(err)
-		}
-		missing := uint64(0)
-		for i, try := range want {
-			if err := w.Write(try); err != nil {
-				t.Fatal(err)
-			}
-			if i%7 == 3 {
-				missing += 5
-				_ = w.Missing(5)
+			}, rapid.Bool().Draw(t, "again")}
+			want, text = append(want, try), AppendTry(text, try)
+			if rapid.IntRange(0, 9).Draw(t, "full") == 0 {
+				missing, text = missing+5, AppendMissing(text, 5)
 			}
 		}
-		if end := w.Flush; closed {
-			err = w.Close()
-		} else {
-			err = end()
-		}
-		got, err2 := ReadRecording(&b)
-		if err != nil || err2 != nil || !slices.Equal(got.Tries, want) || got.Missing != missing {
-			t.Fatalf("%v, %v\n%+v\n%+v", err, err2, got, want)
-		}
-		if cut := got.Cut != ""; cut != (pack && !closed) {
-			t.Fatalf("cut: %q", got.Cut)
+		until := at + time.Second
+		got, err := ReadRecording(bytes.NewReader(AppendUntil(text, until)))
+		if err != nil || !slices.Equal(got.Tries, want) || got.Missing != missing || got.Cut != "" || got.Until != until {
+			t.Fatalf("%v\n%+v\n%+v", err, got, want)
 		}
 	})
 }
