@@ -40,7 +40,7 @@ var imports = map[string][]string{
 	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/app/page", "cmd/flowgate/settings", "internal/algorithms", "internal/arrivals", "internal/descriptors", "internal/history", "internal/units", "internal/ingress", "internal/limits",
 		"internal/backpressure", "internal/shaper", "internal/consumers", "internal/tracing"},
 	"cmd/flowgate/demo": {"cmd/flowgate/app", "cmd/flowgate/settings", "loadtest/invariants", "loadtest/producers"},
-	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/arrivals", "internal/history", "internal/ingress", "internal/limits", "internal/simulation", "internal/tracing"},
+	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/arrivals", "internal/history", "internal/ingress", "internal/limits", "internal/simulation", "internal/tracing", "internal/units"},
 
 	"docs/clients/go": {},
 

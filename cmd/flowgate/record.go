@@ -54,6 +54,9 @@ func (c cli) record(ctx context.Context, f *flag.FlagSet, args []string) error {
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
+	if _, err := os.Lstat(words[0]); err == nil && words[0] != "-" {
+		return fmt.Errorf("%s is there already; name another file", words[0])
+	}
 	gateway, err := client()
 	if err != nil {
 		return err
@@ -85,9 +88,6 @@ func (c cli) keep(name string, head []byte, in *bufio.Reader) (tries int, err er
 	out := c.stdout
 	if name != "-" {
 		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if errors.Is(err, os.ErrExist) {
-			return 0, fmt.Errorf("%s is there already; name another file", name)
-		}
 		if err != nil {
 			return 0, err
 		}

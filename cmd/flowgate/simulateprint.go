@@ -44,7 +44,7 @@ func printSimulation(w io.Writer, s *simulating, r *simulation.Result) error {
 	p.line("over HIGH  %s; under pressure %s", rough(asSeconds(r.OverHigh)), rough(asSeconds(r.Pressured)))
 	p.line("refused    %s", refusals(r))
 	p.line("lag        p50 %s, p95 %s, p99 %s, longest %s; with the producers' own waits p99 %s", short(r.Lag.P50), short(r.Lag.P95), short(r.Lag.P99), short(r.Lag.Max), short(r.Latency.P99))
-	p.line("delivered  %s, at %s while there was something to deliver; tried again %s, dead letters %s", grouped(r.Delivered), perSecond(r.Rate), grouped(r.Retried), grouped(r.DeadLettered))
+	p.line("delivered  %s, at most %s; tried again %s, dead letters %s", grouped(r.Delivered), perSecond(r.Fastest), grouped(r.Retried), grouped(r.DeadLettered))
 	if r.Drain != nil {
 		p.line("drained    %s after the end of the arrivals", short(*r.Drain))
 	} else {

@@ -14,7 +14,8 @@ type Behaviour string
 
 // The behaviours.
 const (
-	// Obey waits as long as the refusal says.
+	// Obey waits as long as the refusal says. Of a tenant's messages that a limit refused one
+	// tries at a time.
 	Obey Behaviour = "obey"
 	// Forget never tries again.
 	Forget Behaviour = "forget"

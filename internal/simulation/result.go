@@ -42,8 +42,8 @@ type Result struct {
 	Latency Spread `json:"latency_seconds"`
 	// Drain is from the end of the arrivals until all was delivered; null if it was not.
 	Drain *float64 `json:"drain_seconds"`
-	// Rate is what was delivered a second while there was something to deliver.
-	Rate float64 `json:"rate_while_busy"`
+	// Fastest is the most that was delivered in a sample, a second.
+	Fastest float64 `json:"delivered_per_second_max"`
 
 	Tenants []TenantResult `json:"tenants"` // the most refused first, then the largest
 	Samples []Sample       `json:"samples"`
@@ -100,6 +100,7 @@ const busiestOver = 10 * time.Second
 type tenant struct {
 	TenantResult
 	behaviour Behaviour
+	line      queue[int32] // messages that a limit refused, and those behind them
 	latencies []int64
 	window    int64 // of busiestOver that it is in
 	inWindow  uint64
@@ -116,11 +117,11 @@ type count struct {
 	refusedTries, refusedMessages        uint64
 	reasons, shadow                      map[string]uint64
 
-	depth, peak, endDepth    uint64
-	peakAt                   int64
-	area                     float64 // of the depth over time, up to the end of the arrivals
-	busy, overHigh, pressure int64
-	drained                  int64 // when the backlog became empty last
+	depth, peak, endDepth uint64
+	peakAt                int64
+	area                  float64 // of the depth over time, up to the end of the arrivals
+	overHigh, pressure    int64
+	drained               int64 // when the backlog became empty last
 
 	now, end int64 // end: of the arrivals
 	seconds  int
@@ -197,9 +198,6 @@ func (c *count) pass(from, to int64, high, pressured bool) {
 		c.area += float64(c.depth) * float64(min(to, c.end)-from)
 		c.endDepth = c.depth
 	}
-	if c.depth > 0 {
-		c.busy += d
-	}
 	if high {
 		c.overHigh += d
 	}
@@ -238,8 +236,8 @@ func (s *simulation) result() *Result {
 	if s.sc.Length > 0 {
 		r.Depth.Mean = c.area / float64(s.sc.Length)
 	}
-	if c.busy > 0 {
-		r.Rate = float64(c.ended+c.dead) / time.Duration(c.busy).Seconds()
+	for _, x := range c.samples {
+		r.Fastest = max(r.Fastest, float64(x.Delivered)/s.sc.Every.Seconds())
 	}
 	if s.idle() {
 		d := time.Duration(max(0, c.drained-s.end)).Seconds()

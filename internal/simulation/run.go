@@ -46,6 +46,7 @@ type message struct {
 	tries   int   // so far
 	stored  int64 // when it was admitted
 	size    uint64
+	inLine  bool
 }
 
 // flight is a delivery under way.
@@ -134,7 +135,11 @@ func (s *simulation) work(ctx context.Context) error {
 		case tried:
 			s.agenda.pop()
 			s.retrying--
-			s.try(e.of)
+			if s.late(e.of, 0) {
+				s.giveUp(e.of)
+			} else {
+				s.try(e.of)
+			}
 		case arrived:
 			if err := s.arrive(); err != nil {
 				return err
@@ -205,8 +210,13 @@ func (s *simulation) arrive() error {
 	} else {
 		s.messages = append(s.messages, message{})
 	}
-	s.messages[i] = message{arrival: a, tenant: s.count.arrived(a.Tenant, s.sc.Producers), number: int(s.count.offered)}
-	s.try(i)
+	t := s.count.arrived(a.Tenant, s.sc.Producers)
+	s.messages[i] = message{arrival: a, tenant: t, number: int(s.count.offered)}
+	if len(t.line.items) > 0 {
+		s.lineUp(i)
+	} else {
+		s.try(i)
+	}
 	return nil
 }
 
@@ -226,6 +236,7 @@ func (s *simulation) decided(d ingress.Decision) {
 	i := int32(d.Tag)
 	m := &s.messages[i]
 	if d.Refused == nil {
+		s.leaveLine(i)
 		m.stored, m.size = s.now, uint64(d.Size)
 		s.waiting[s.stored(m.arrival.Tenant)] = i
 		s.count.admitted(m, s.now)
@@ -236,13 +247,54 @@ func (s *simulation) decided(d ingress.Decision) {
 	}
 	s.count.refused(m, string(d.Refused.Reason))
 	wait, ok := m.tenant.behaviour.Again(d.Refused.Wait, m.tries, s.random.Float64())
-	if !ok || s.now+int64(wait) > epoch+int64(m.arrival.At+s.sc.Producers.Patience) {
-		s.count.gaveUp(m)
-		s.free(i)
+	if !ok || s.late(i, wait) {
+		s.giveUp(i)
 		return
+	}
+	if m.tenant.behaviour != Obey || d.Refused.Reason != ingress.RateLimited {
+		s.leaveLine(i)
+	} else if !m.inLine && s.lineUp(i) > 1 {
+		return // its turn comes
 	}
 	s.retrying++
 	s.agenda.add(s.now+int64(wait), tried, i)
+}
+
+// Whom a limit refuses is told when one message passes, and so are all the others. Those
+// who obey stand in line, as package client has them: the first tries, and new ones stand
+// behind.
+
+// lineUp puts a message at the end of its tenant's line and tells how long that is.
+func (s *simulation) lineUp(i int32) int {
+	m := &s.messages[i]
+	m.inLine = true
+	m.tenant.line.push(i)
+	return len(m.tenant.line.items)
+}
+
+// leaveLine takes the first of a line out of it, if it is one, and has the next one try.
+func (s *simulation) leaveLine(i int32) {
+	m := &s.messages[i]
+	if !m.inLine {
+		return
+	}
+	m.inLine = false
+	line := &m.tenant.line
+	if line.pop(); len(line.items) > 0 {
+		s.retrying++
+		s.agenda.add(s.now, tried, line.items[0])
+	}
+}
+
+// late reports whether a producer's patience ends before a wait does.
+func (s *simulation) late(i int32, wait time.Duration) bool {
+	return s.now+int64(wait) > epoch+int64(s.messages[i].arrival.At+s.sc.Producers.Patience)
+}
+
+func (s *simulation) giveUp(i int32) {
+	s.leaveLine(i)
+	s.count.gaveUp(&s.messages[i])
+	s.free(i)
 }
 
 func (s *simulation) free(i int32) {

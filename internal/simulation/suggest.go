@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -103,8 +102,8 @@ func Suggest(ctx context.Context, cfg Config, sc Scenario, goals Goals, tried fu
 	return s.finish(best), nil
 }
 
-// atRate finds the best values with a RATE: of those that reach the goals the one that
-// refuses least.
+// atRate finds values with a RATE: of those that reach the goals, the first in an order that
+// begins with the largest HIGH and the loosest limit.
 func (s *search) atRate(rate float64, first *Result) (*Suggestion, error) {
 	text := fmt.Sprintf("%g/s", rate)
 	r, err := algorithms.ParseRate(text)
@@ -124,13 +123,23 @@ func (s *search) atRate(rate float64, first *Result) (*Suggestion, error) {
 	if len(configs) == 0 {
 		return nil, fmt.Errorf("simulation: with RATE %s no values are valid beside the others", text)
 	}
-	all, err := s.try(configs)
-	if err != nil {
-		return nil, err
+	// A few at a time, those first that refuse least: the first that reaches the goals is it.
+	var best *Suggestion
+	for few := range slices.Chunk(configs, runtime.GOMAXPROCS(0)) {
+		found, err := s.try(few)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			if best == nil || f.miss < best.miss {
+				best = f
+			}
+		}
+		if best.miss == 0 {
+			break
+		}
 	}
-	return slices.MinFunc(all, func(a, b *Suggestion) int {
-		return cmp.Or(cmp.Compare(a.miss, b.miss), cmp.Compare(a.Result.Lost, b.Result.Lost), cmp.Compare(a.Result.RefusedMessages, b.Result.RefusedMessages))
-	}), nil
+	return best, nil
 }
 
 // highs are those that may do: what is there, and what the rate delivers in the time that
@@ -142,9 +151,7 @@ func (s *search) highs(rate float64) []uint64 {
 		switch g.what {
 		case "lag":
 			bound = true
-			for _, part := range []float64{0.9, 0.6} {
-				highs = append(highs, nice(part*rate*g.under))
-			}
+			highs = append(highs, nice(0.9*rate*g.under))
 		case "depth":
 			bound = true
 			highs = append(highs, uint64(max(1, 0.95*g.under)))
@@ -154,7 +161,9 @@ func (s *search) highs(rate float64) []uint64 {
 		highs = append(highs, 4*s.cfg.Backpressure.High)
 	}
 	slices.Sort(highs)
-	return slices.Compact(highs)
+	highs = slices.Compact(highs)
+	slices.Reverse(highs)
+	return highs
 }
 
 // tenantLimits are what is there, and what lets pass those whom nothing should refuse and
