@@ -105,21 +105,9 @@ func (a *adminClient) do(ctx context.Context, method, path string, in, out any) 
 	if in != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if a.token != "" {
-		r.Header.Set("Authorization", "Bearer "+a.token)
-	}
-	answer, err := a.http.Do(r)
+	answer, err := a.send(r)
 	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // it repeats the method and the URL
-		}
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			return fmt.Errorf("no gateway answers at %s; start it, or name its admin address with --addr or FLOWGATE_ADMIN_LISTEN", a.base)
-		}
-		if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
-			return fmt.Errorf("ask the gateway at %s: %w", a.base, err)
-		}
-		return a.unanswered(method, path, err)
+		return err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
@@ -139,6 +127,27 @@ func (a *adminClient) do(ctx context.Context, method, path string, in, out any) 
 		return a.other(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
+}
+
+// send asks, and says why there is no answer.
+func (a *adminClient) send(r *http.Request) (*http.Response, error) {
+	if a.token != "" {
+		r.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	answer, err := a.http.Do(r)
+	if err == nil {
+		return answer, nil
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // it repeats the method and the URL
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("no gateway answers at %s; start it, or name its admin address with --addr or FLOWGATE_ADMIN_LISTEN", a.base)
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
+		return nil, fmt.Errorf("ask the gateway at %s: %w", a.base, err)
+	}
+	return nil, a.unanswered(r.Method, r.URL.Path, err)
 }
 
 // other says that something else than a gateway answers.

@@ -24,6 +24,7 @@ var imports = map[string][]string{
 	"internal/arrivals":             {"internal/algorithms", "internal/units"},
 	"internal/fragile":              {"internal/units"},
 	"internal/tracing":              {},
+	"internal/simulation":           {"internal/algorithms", "internal/units", "internal/arrivals", "internal/fragile", "internal/limits", "internal/ingress", "internal/backpressure", "internal/shaper", "internal/consumers"},
 	"internal/limits":               {"internal/algorithms"},
 	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
 	"internal/backpressure":         {"internal/algorithms", "internal/units"},
@@ -36,10 +37,10 @@ var imports = map[string][]string{
 	"cmd/flowgate/app/broker":           {"internal/descriptors"},
 	"cmd/flowgate/app/page":             {},
 	"cmd/flowgate/app/page/browsertest": {},
-	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/app/page", "cmd/flowgate/settings", "internal/algorithms", "internal/descriptors", "internal/history", "internal/units", "internal/ingress", "internal/limits",
+	"cmd/flowgate/app": {"cmd/flowgate/app/broker", "cmd/flowgate/app/page", "cmd/flowgate/settings", "internal/algorithms", "internal/arrivals", "internal/descriptors", "internal/history", "internal/units", "internal/ingress", "internal/limits",
 		"internal/backpressure", "internal/shaper", "internal/consumers", "internal/tracing"},
 	"cmd/flowgate/demo": {"cmd/flowgate/app", "cmd/flowgate/settings", "loadtest/invariants", "loadtest/producers"},
-	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/history", "internal/ingress", "internal/limits", "internal/tracing"},
+	"cmd/flowgate":      {"cmd/flowgate/app", "cmd/flowgate/demo", "cmd/flowgate/settings", "internal/arrivals", "internal/history", "internal/ingress", "internal/limits", "internal/simulation", "internal/tracing", "internal/units"},
 
 	"docs/clients/go": {},
 

@@ -65,6 +65,7 @@ func commands() []command {
 	list = append(list, weightsCommands()...)
 	list = append(list, pauseCommands()...)
 	list = append(list, dlqCommands()...)
+	list = append(list, simulateCommand(), recordCommand())
 	return append(list,
 		command{name: "version", args: "[--json]", meaning: "print the version", run: cli.version},
 		command{name: "help", args: "[command]", meaning: "print this, or how to use a command", run: cli.help},

@@ -3,6 +3,8 @@ package arrivals
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,6 +66,7 @@ type (
 	patternYAML struct {
 		Seed   uint64      `yaml:"seed"`
 		Groups []groupYAML `yaml:"groups"`
+		Rest   rest        `yaml:",inline"`
 	}
 	groupYAML struct {
 		Tenant  string      `yaml:"tenant"`
@@ -74,17 +77,29 @@ type (
 		Rate    *rateYAML   `yaml:"rate"`
 		Phases  []phaseYAML `yaml:"phases"`
 		Repeat  bool        `yaml:"repeat"`
+		Rest    rest        `yaml:",inline"`
 	}
 	phaseYAML struct {
 		For   durationYAML `yaml:"for"`
 		Rate  rateYAML     `yaml:"rate"`
 		To    *rateYAML    `yaml:"to"`
 		Burst int          `yaml:"burst"`
+		Rest  rest         `yaml:",inline"`
 	}
+	// rest is what there must be none of: what is misspelt must not be passed over.
+	rest         map[string]any
 	rateYAML     float64
 	durationYAML time.Duration
 	sizeYAML     int
 )
+
+// unknown says what there is in what, and has no meaning.
+func (r rest) unknown(what string) error {
+	if len(r) == 0 {
+		return nil
+	}
+	return fmt.Errorf("a %s has no %q", what, slices.Sorted(maps.Keys(r))[0])
+}
 
 func (r *rateYAML) UnmarshalYAML(n *yaml.Node) error {
 	rate, err := algorithms.ParseRate(n.Value)
@@ -141,10 +156,19 @@ func (p *Pattern) UnmarshalYAML(n *yaml.Node) error {
 	if err := n.Decode(&y); err != nil {
 		return err
 	}
+	if err := y.Rest.unknown("pattern"); err != nil {
+		return err
+	}
 	*p = Pattern{Seed: y.Seed}
 	for _, g := range y.Groups {
+		if err := g.Rest.unknown("group"); err != nil {
+			return err
+		}
 		group := Group{Tenant: g.Tenant, Tenants: g.Tenants, Topic: g.Topic, Bytes: int(g.Bytes), Spacing: g.Spacing, Repeat: g.Repeat}
 		for _, f := range g.Phases {
+			if err := f.Rest.unknown("phase"); err != nil {
+				return err
+			}
 			to := f.Rate
 			if f.To != nil {
 				to = *f.To
@@ -164,6 +188,21 @@ func (p *Pattern) UnmarshalYAML(n *yaml.Node) error {
 
 // forever is longer than anything runs.
 const forever = 10 * 365 * 24 * time.Hour
+
+// Length is how long arrivals come; ok is false if they do not end by themselves.
+func (p Pattern) Length() (length time.Duration, ok bool) {
+	for _, g := range p.Groups {
+		sum := time.Duration(0)
+		for _, f := range g.Phases {
+			if g.Repeat || f.For >= forever {
+				return 0, false
+			}
+			sum += f.For
+		}
+		length = max(length, sum)
+	}
+	return length, true
+}
 
 // Validate says what is wrong with the pattern.
 func (p Pattern) Validate() error {

@@ -133,10 +133,25 @@ func TestPatternRefuses(t *testing.T) {
 		`groups: [{tenant: a, phases: [{for: 0s, rate: 1/s}]}]`:            "phase 1",
 		`groups: [{tenant: a, bytes: many, rate: 5/s}]`:                    "is not a size",
 		`groups: [{tenant: a, tenants: -1, rate: 5/s}]`:                    "-1 tenants",
+		`{sead: 7, groups: [{tenant: a, rate: 5/s}]}`:                      `a pattern has no "sead"`,
+		`groups: [{tenant: a, rat: 5/s}]`:                                  `a group has no "rat"`,
+		`groups: [{tenant: a, phases: [{for: 1s, rate: 1/s, size: 4}]}]`:   `a phase has no "size"`,
 	} {
 		var p Pattern
 		if err := yaml.Unmarshal([]byte(text), &p); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+}
+
+func TestPatternLength(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		`groups: [{tenant: a, phases: [{for: 1s, rate: 1/s}, {for: 2s, rate: 1/s}]}, {tenant: b, phases: [{for: 2s, rate: 1/s}]}]`: 3 * time.Second,
+		`groups: [{tenant: a, rate: 1/s}, {tenant: b, phases: [{for: 2s, rate: 1/s}]}]`:                                            0,
+		`groups: [{tenant: a, repeat: true, phases: [{for: 1s, rate: 1/s}]}]`:                                                      0,
+	} {
+		if got, ok := parse(t, text).Length(); got != want || ok != (want > 0) {
+			t.Errorf("%s: %v, %v", text, got, ok)
 		}
 	}
 }

@@ -108,6 +108,10 @@ func NewDesk(cfg Config, destination Destination, dead DeadLetterStore, tenantLa
 	return d
 }
 
+// Draw has the waits between attempts drawn by random, from [0, 1), so that they are the
+// same each time. Before the first attempt.
+func (d *Desk) Draw(random func() float64) { d.random, d.breaker.random = random, random }
+
 // Ready reports whether a delivery may start at the instant now, and claims the
 // right; if not, after what time to ask again.
 func (d *Desk) Ready(now time.Time) (wait time.Duration, ok bool) { return d.breaker.Allow(now) }
@@ -122,58 +126,35 @@ func (d *Desk) BreakerState() BreakerState { return d.breaker.State() }
 // order. It ends when ctx does: what was interrupted so is handed back without
 // having counted.
 func (d *Desk) Attempt(ctx context.Context, batch []Delivery) []Outcome {
-	epoch := d.breaker.Epoch()
-	outcomes := make([]Outcome, len(batch))
-	due := make([]Delivery, 0, len(batch))
-	var place, lost []int
+	t := d.Begin(batch)
+	if len(t.due) == 0 {
+		return t.End(ctx, time.Now(), Answers{})
+	}
+	a := d.call(ctx, t.due)
+	return t.End(ctx, time.Now(), a)
+}
+
+// Begin sorts a batch into what the destination is called with and what needs no call, and
+// claims what Ready gave. End has to follow.
+func (d *Desk) Begin(batch []Delivery) *Try {
+	t := &Try{desk: d, epoch: d.breaker.Epoch(), batch: batch, outcomes: make([]Outcome, len(batch)), due: make([]Delivery, 0, len(batch))}
 	for i, m := range batch {
 		if d.hopeless(m) != nil {
-			lost = append(lost, i)
+			t.lost = append(t.lost, i)
 			continue
 		}
-		due, place = append(due, m), append(place, i)
+		t.due, t.place = append(t.due, m), append(t.place, i)
 	}
-	if len(due) > 1 && d.breaker.State() == BreakerHalfOpen {
-		for _, i := range place[1:] {
-			outcomes[i] = Outcome{Action: Later, Kind: Hold, Err: errProbing}
+	if len(t.due) > 1 && d.breaker.State() == BreakerHalfOpen {
+		for _, i := range t.place[1:] {
+			t.outcomes[i] = Outcome{Action: Later, Kind: Hold, Err: errProbing}
 		}
-		due, place = due[:1], place[:1]
+		t.due, t.place = t.due[:1], t.place[:1]
 	}
-	if len(due) > 0 {
-		var done []func(Outcome)
-		if d.tracer != nil {
-			done = d.traced(due)
-		}
-		verdicts, took, timedOut := d.call(ctx, epoch, due)
-		for j, i := range place {
-			o := d.outcome(ctx, due[j], verdicts[j])
-			o.Kind, o.Took = verdicts[j].Kind, took
-			switch o.Kind {
-			case Overload:
-				o.Wait = verdicts[j].Wait
-			case Retry:
-				o.TimedOut = ctx.Err() == nil && (timedOut || errors.Is(o.Err, context.DeadlineExceeded))
-			}
-			outcomes[i] = o
-			if done != nil {
-				done[j](o)
-			}
-		}
-	} else {
-		d.breaker.Release(epoch)
+	if d.tracer != nil && len(t.due) > 0 {
+		t.traced = d.traced(t.due)
 	}
-	// After the call, which the departure clock has timed: a dead letter may take
-	// long to write.
-	for _, i := range lost {
-		m := batch[i]
-		reason := d.hopeless(m)
-		if d.tracer != nil {
-			d.tracer.Wait(m, reason)
-		}
-		m.Attempt-- // this one is not made
-		outcomes[i] = d.bury(ctx, m, reason)
-	}
-	return outcomes
+	return t
 }
 
 // hopeless is why no attempt is made at m, nil if one is.
@@ -187,70 +168,16 @@ func (d *Desk) hopeless(m Delivery) error {
 	return nil
 }
 
-// call makes the call itself, and tells the breaker what the destination was like.
-// timedOut says that what failed did so by the timeout.
-func (d *Desk) call(ctx context.Context, epoch uint64, batch []Delivery) (verdicts []Verdict, took time.Duration, timedOut bool) {
+// call makes the call itself, within the timeout.
+func (d *Desk) call(ctx context.Context, batch []Delivery) Answers {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	d.metrics.inFlight.Add(float64(len(batch)))
 	began := time.Now()
 	answers := d.deliver(bounded, batch)
-	took = time.Since(began)
+	took := time.Since(began)
 	d.metrics.inFlight.Sub(float64(len(batch)))
-
-	timedOut = bounded.Err() != nil && ctx.Err() == nil
-	verdicts = make([]Verdict, len(batch))
-	overloads, held, answered, hung, asked := 0, 0, false, false, time.Duration(0)
-	for i, err := range answers {
-		v := Judge(err)
-		verdicts[i] = v
-		d.witness.saw(batch[i], v.Kind)
-		switch v.Kind {
-		case Overload:
-			overloads, asked = overloads+1, max(asked, v.Wait)
-		case Hold:
-			held++
-		case Retry: // a destination may have a shorter timeout of its own
-			if timedOut || errors.Is(err, context.DeadlineExceeded) {
-				hung = true
-			} else {
-				answered = true
-			}
-		default:
-			answered = true
-		}
-		d.metrics.took.WithLabelValues(v.Kind.String()).Observe(took.Seconds())
-		if v.Kind != Done && v.Kind != Hold {
-			d.metrics.errors.WithLabelValues(v.Kind.String()).Inc()
-		}
-	}
-	d.metrics.totals.latency.Add(took, uint64(len(batch)-held))
-	if ctx.Err() != nil {
-		d.breaker.Release(epoch) // cut short by us: nothing was learnt
-		return verdicts, took, false
-	}
-	was := d.breaker.State()
-	// A timeout is the message's attempt, but no sign that the destination is back.
-	failed := !answered && (overloads > 0 || hung && was == BreakerHalfOpen)
-	d.breaker.Record(time.Now(), epoch, failed, asked)
-	now := d.breaker.State()
-	if overloads > 0 || failed {
-		says := "the consumer could not take it"
-		if now != BreakerClosed {
-			says = "the consumer cannot take work; deliveries are held back"
-		}
-		d.failing.Do(func() {
-			log := d.log
-			if len(batch) == 1 {
-				log = about(log, batch[0])
-			}
-			log.Warn(says, "error", firstError(answers))
-		})
-	}
-	if was != now && now == BreakerClosed {
-		d.log.Info("the consumer takes work again")
-	}
-	return verdicts, took, timedOut
+	return Answers{Errs: answers, Took: took, TimedOut: bounded.Err() != nil && ctx.Err() == nil}
 }
 
 // deliver calls the destination; a panic or a wrong number of verdicts is a

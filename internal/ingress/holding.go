@@ -172,7 +172,7 @@ func (h *holding) pop(l *line) heldMessage {
 // set sets the alarm; it requires that mu is held.
 func (h *holding) set(now int64) {
 	switch {
-	case h.most == 0:
+	case h.alarm == nil:
 	case h.n == 0:
 		h.alarm.Stop()
 	default:

@@ -44,6 +44,8 @@ type Deps struct {
 	Confirmed func(forwarded, lastSeq uint64)
 	// Witness hears of every decision; it may be nil.
 	Witness Witness
+	// Recorder hears of every message while it records; it may be nil.
+	Recorder Recorder
 
 	// Name is the gateway's subject space and queue group, Stream the backlog
 	// stream, Backlog its subject prefix; neither ends in a dot.
@@ -280,6 +282,9 @@ func (n *NATS) receive(m *nats.Msg) {
 
 // enter queues a message, or answers it at once; it never blocks.
 func (n *NATS) enter(in incoming) {
+	if r := n.deps.Recorder; r != nil && r.Recording() {
+		n.record(in)
+	}
 	if !n.queue.push(in) {
 		r := &Refusal{Reason: Overloaded, Text: "the gateway cannot keep up", Wait: overloadWait}
 		if in.web && n.draining.Load() {

@@ -18,6 +18,22 @@ type Evidence struct {
 	Enforced bool
 }
 
+// Recorder hears of every message with a tenant and a topic as it comes, before anything
+// is decided, while Recording. It must be quick, and must not keep the strings. It is
+// called from several goroutines.
+type Recorder interface {
+	Recording() bool
+	Arrived(at int64, tenant, topic, id string, bytes int)
+}
+
+// record tells the recorder of a message.
+func (n *NATS) record(in incoming) {
+	tenant, topic, problem := splitSubject(n.door.prefix, in.msg.Subject)
+	if problem == "" {
+		n.deps.Recorder.Arrived(in.at, tenant, topic, messageID(in, tenant), len(in.msg.Data))
+	}
+}
+
 // witness tells of a refusal.
 func (n *NATS) witness(in incoming, tenant string, r *Refusal, now int64, enforced bool) {
 	if n.deps.Witness == nil {

@@ -118,6 +118,7 @@ func (g *gateway) adminHandler() *http.ServeMux {
 	g.weightsRoutes(mux, a)
 	g.pauseRoutes(mux, a)
 	g.deadLettersRoutes(mux, a)
+	mux.HandleFunc("GET /api/v1/arrivals", a.guard(g.record))
 	return mux
 }
 

@@ -62,6 +62,7 @@ type gateway struct {
 	traffic  *history.Traffic
 	refusals *history.Refusals
 	events   *events
+	recorder *recorder
 
 	draining    atomic.Bool
 	deadLetters atomic.Uint64
@@ -86,7 +87,7 @@ func (a *App) start(ctx context.Context) (_ *gateway, err error) {
 		cfg: cfg, log: a.opts.Logger, registry: a.registry,
 		version: a.opts.Version, tracer: a.opts.Tracer, id: replicaID(), clock: newClock(),
 		history: history.NewRing(keptSamples), traffic: history.NewTraffic(), refusals: history.NewRefusals(),
-		events: newEvents(mostViewers(adminRoom())),
+		events: newEvents(mostViewers(adminRoom())), recorder: newRecorder(),
 	}
 	failed, fail := context.WithCancelCause(context.Background())
 	g.failed, g.fail = failed, func(cause error) { fail(cause) }

@@ -250,8 +250,8 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	g.door, err = ingress.New(door, ingress.Deps{
 		Receive: receive, Forward: forward, Answers: answers,
 		Limits: doorLimits{g.limits}, Backpressure: doorBacklog{g.backlog}, Confirmed: g.backlog.Confirmed,
-		Witness: doorWitness{g},
-		Name:    names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
+		Witness: doorWitness{g}, Recorder: g.recorder,
+		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
 		StoredCanary: g.cfg.NATS.Replicas > 1,
 		Tracer:       tracer,
 		Mode:         g.cfg.Mode,
@@ -297,6 +297,10 @@ func (g *gateway) launch(ctx context.Context) error {
 	})
 	if g.admin != nil {
 		g.admin.serve(g.adminHandler())
+		g.onStop("recordings", func(context.Context) error {
+			close(g.recorder.over)
+			return nil
+		})
 	}
 	service, err := g.newService()
 	if err != nil {
