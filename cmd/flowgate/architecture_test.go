@@ -22,6 +22,7 @@ var imports = map[string][]string{
 	"internal/descriptors":          {},
 	"internal/history":              {},
 	"internal/arrivals":             {"internal/algorithms", "internal/units"},
+	"internal/fragile":              {"internal/units"},
 	"internal/tracing":              {},
 	"internal/limits":               {"internal/algorithms"},
 	"internal/ingress":              {"internal/algorithms", "internal/units", "internal/descriptors"},
@@ -46,6 +47,7 @@ var imports = map[string][]string{
 
 	"loadtest/invariants": {"internal/algorithms"},
 	"loadtest/producers":  {"loadtest/invariants"},
+	"loadtest/database":   {"internal/fragile"},
 	"loadtest":            {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers"},
 }
 
