@@ -113,16 +113,16 @@ type result struct {
 	// Settled tells whether what is missing is lost; else time was over.
 	Settled bool `json:"settled"`
 
-	Held     float64 `json:"held"`         // mean share of the rate while work waited
-	Worst    float64 `json:"worst_window"` // most calls in any second, as a share of the rate
-	GapP50   float64 `json:"gap_p50_ms"`
-	GapP99   float64 `json:"gap_p99_ms"`
-	GapStd   float64 `json:"gap_std_ms"`
-	Goodput  float64 `json:"goodput"` // finished by the database a second
-	Crashes  int     `json:"crashes"`
-	AnswerP9 float64 `json:"answer_p99_ms"`
-	P50      float64 `json:"latency_p50_ms"` // from when it was due to when the database had it
-	P99      float64 `json:"latency_p99_ms"`
+	Held      float64 `json:"held"`         // mean share of the rate while work waited
+	Worst     float64 `json:"worst_window"` // most calls in any second, as a share of the rate
+	GapP50    float64 `json:"gap_p50_ms"`
+	GapP99    float64 `json:"gap_p99_ms"`
+	GapStd    float64 `json:"gap_std_ms"`
+	Goodput   float64 `json:"goodput"` // finished by the database a second
+	Crashes   int     `json:"crashes"`
+	AnswerP99 float64 `json:"answer_p99_ms"`
+	P50       float64 `json:"latency_p50_ms"` // from when it was due to when the database had it
+	P99       float64 `json:"latency_p99_ms"`
 
 	Jain        float64 `json:"jain"`
 	QuietShare  float64 `json:"quiet_accepted"` // of what the quiet tenants sent
@@ -186,7 +186,7 @@ func (r *record) result(p phase, settled bool, crashes int) result {
 		}
 	}
 	out.Missing = out.Accepted - out.Delivered
-	out.AnswerP9 = milliseconds(quantile(answers, 0.99))
+	out.AnswerP99 = milliseconds(quantile(answers, 0.99))
 	out.P50, out.P99 = milliseconds(quantile(latencies, 0.5)), milliseconds(quantile(latencies, 0.99))
 	for _, t := range r.refusals {
 		out.Told = append(out.Told, *t)

@@ -67,7 +67,9 @@ var contestants = []contestant{
 	},
 	{
 		Name: "watermill", Title: "Watermill Throttle", make: func() peer { return &watermillPeer{} },
-		Version: func() string { return versionOf("github.com/ThreeDotsLabs/watermill") },
+		Version: func() string {
+			return versionOf("github.com/ThreeDotsLabs/watermill") + ", watermill-nats " + versionOf("github.com/ThreeDotsLabs/watermill-nats/v2")
+		},
 		Setting: "A router with the `Throttle` middleware on watermill-nats v2 `pkg/nats` with JetStream (the one its authors recommend for production; its Go channel pub/sub would lose everything with the process), so the broker is that of the row above. As many subscribers in a queue group as calls may be open, `NakDelay` set, since without it a failed message comes back at once.",
 	},
 	{

@@ -9,7 +9,16 @@ import (
 	"time"
 
 	"github.com/flowgate/flowgate/internal/arrivals"
+	"github.com/flowgate/flowgate/internal/fragile"
+	"github.com/flowgate/flowgate/loadtest/database"
 )
+
+// bears is what the database of every phase bears: 250 calls a second, five at a time.
+// With forty open it goes down.
+var bears = fragile.Config{
+	Latency: 20 * time.Millisecond, Knee: 5, Thrash: 1, Noise: 0.3,
+	CrashAt: 40, Recovery: 3 * time.Second, Warmup: 2 * time.Second, Cold: 3, Seed: 1,
+}
 
 const (
 	perSecond   = 200 // the rate: 80 % of what the database bears
@@ -82,14 +91,13 @@ func crashPhase(short bool) phase {
 
 // measure runs a contestant through a phase in this process.
 func measure(ctx context.Context, c contestant, p phase, dir, broker string, ledger *os.File) (_ result, err error) {
-	db, err := newDatabase(bears)
+	db, err := database.New(bears)
 	if err != nil {
 		return result{}, err
 	}
-	defer db.close()
 	r := newRecord()
 	r.ledger = ledger
-	s := setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Write: r.wrap(db.write)}
+	s := setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Write: r.wrap(db.Do)}
 	if c.bare {
 		s.Rate, s.Workers = 0, bareWorkers
 	}
@@ -101,7 +109,7 @@ func measure(ctx context.Context, c contestant, p phase, dir, broker string, led
 	r.began = time.Now()
 	r.drive(ctx, one, p)
 	settled := r.drain(ctx, p)
-	return r.result(p, settled, db.crashes()), ctx.Err()
+	return r.result(p, settled, int(db.Health().Counts.Crashes)), ctx.Err()
 }
 
 // drive publishes what the pattern says when it says it, whatever the answers, and waits

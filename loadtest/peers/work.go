@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/flowgate/flowgate/internal/consumers/brokertest"
+	"github.com/flowgate/flowgate/loadtest/database"
 )
 
 // Each phase of each contestant runs in a process of its own, so that none inherits the
@@ -79,16 +80,15 @@ const recovery = "recovery"
 
 // recoverFrom serves what an earlier process left, until nothing comes any more.
 func recoverFrom(ctx context.Context, c contestant, p phase, dir, broker string, ledger *os.File) (_ result, err error) {
-	db, err := newDatabase(bears)
+	db, err := database.New(bears)
 	if err != nil {
 		return result{}, err
 	}
-	defer db.close()
 	r := newRecord()
 	r.ledger = ledger
 	one := c.make()
 	defer func() { err = errors.Join(err, one.Close()) }()
-	if err := one.Start(ctx, setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Write: r.wrap(db.write)}); err != nil {
+	if err := one.Start(ctx, setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Write: r.wrap(db.Do)}); err != nil {
 		return result{}, fmt.Errorf("start after the kill: %w", err)
 	}
 	r.began = time.Now()
