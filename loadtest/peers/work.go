@@ -128,10 +128,11 @@ func contest(ctx context.Context, c contestant, short bool, progress io.Writer) 
 		}
 		return nil
 	}
-	if !c.rabbitMQ {
-		return results, version, run(nil)
+	if c.rabbitMQ {
+		err = withRabbitMQ(run)
+	} else {
+		err = run(nil)
 	}
-	err = withRabbitMQ(run)
 	return results, version, err
 }
 
