@@ -5,7 +5,7 @@
 GO ?= go
 RACE ?=
 # Modules of their own, for the sake of the peers that they compare flowgate with.
-PEERS = loadtest/limiters loadtest/pacers
+PEERS = loadtest/limiters loadtest/pacers loadtest/peers
 # What can be left out of the program: its tags, all at once.
 WITHOUT = nokafka,noamqp,noredis,nootlp
 

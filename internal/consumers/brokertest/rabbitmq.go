@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,8 +20,9 @@ import (
 const rabbitScripts = "/usr/lib/rabbitmq/bin"
 
 // RabbitMQ starts a RabbitMQ server, whose user is guest and has that password. It has
-// Erlang's port mapper to itself.
-func RabbitMQ(t testing.TB) *Broker {
+// Erlang's port mapper to itself, and one processor, unless other arguments of Erlang's
+// take that one's place.
+func RabbitMQ(t testing.TB, erlang ...string) *Broker {
 	t.Helper()
 	script := filepath.Join(rabbitScripts, "rabbitmq-server")
 	if _, err := os.Stat(script); err != nil {
@@ -36,6 +38,9 @@ func RabbitMQ(t testing.TB) *Broker {
 		answers: func(ctx context.Context, address string) error {
 			return says(ctx, address, "AMQP\x00\x00\x09\x01", "\x01\x00\x00")
 		},
+	}
+	if len(erlang) == 0 {
+		erlang = []string{"+S", "1:1", "+sbwt", "none"}
 	}
 	mapperPort, nodePort := strconv.Itoa(freePort(t)), strconv.Itoa(freePort(t))
 	empty := filepath.Join(b.dir, "empty")
@@ -59,7 +64,7 @@ func RabbitMQ(t testing.TB) *Broker {
 			"RABBITMQ_MNESIA_BASE=" + filepath.Join(b.dir, "mnesia"), "RABBITMQ_LOG_BASE=" + b.dir, "RABBITMQ_LOGS=-",
 			"RABBITMQ_PID_FILE=" + filepath.Join(b.dir, "pid"), "RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(b.dir, "plugins"),
 			"RABBITMQ_GENERATED_CONFIG_DIR=" + filepath.Join(b.dir, "config"),
-			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none",
+			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} " + strings.Join(erlang, " "),
 		}
 		return cmd
 	}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+func at(ms ...int) (d []time.Duration) {
+	for _, m := range ms {
+		d = append(d, time.Duration(m)*time.Millisecond)
+	}
+	return d
+}
+
+func TestMostInAWindow(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   []time.Duration
+		want int
+	}{
+		"none": {nil, 0}, "one": {at(5), 1}, "its end is the next one's": {at(0, 1000), 1}, "just within": {at(0, 999), 2},
+		"not at a whole second": {at(0, 900, 950, 1000, 1800, 3000), 4},
+	} {
+		if got := most(c.at, time.Second); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestJitter(t *testing.T) {
+	g := gaps(at(0, 10, 20, 50, 60))
+	if want := at(10, 10, 30, 10); !slices.Equal(g, want) {
+		t.Fatalf("gaps %v, want %v", g, want)
+	}
+	if p50, p99 := quantile(g, 0.5), quantile(g, 0.99); p50 != 10*time.Millisecond || p99 != 30*time.Millisecond {
+		t.Errorf("p50 %s, p99 %s", p50, p99)
+	}
+	if got := milliseconds(spread(g)); math.Abs(got-math.Sqrt(75)) > 1e-5 { // about 15: three of -5 and one of 15
+		t.Errorf("std %g ms, want %g", got, math.Sqrt(75))
+	}
+	if got := spread(gaps(at(0, 5, 10))); got != 0 {
+		t.Errorf("even gaps have a std of %s", got)
+	}
+}
+
+func TestFairness(t *testing.T) {
+	for _, c := range []struct {
+		x    []float64
+		want float64
+	}{{[]float64{1, 1, 1, 1, 1}, 1}, {[]float64{1, 0, 0, 0, 0}, 0.2}, {[]float64{1, 3}, 0.8}, {[]float64{0, 0}, 0}} {
+		if got := jain(c.x); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%v: %g, want %g", c.x, got, c.want)
+		}
+	}
+	if got, want := shares(200, []float64{400, 20, 20, 20, 20}), []float64{120, 20, 20, 20, 20}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, want := shares(30, []float64{50, 5, 50}), []float64{12.5, 5, 12.5}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestTextsAreCountedWithoutTheirNumbers(t *testing.T) {
+	if a, b := shape("retry_after_ms=60"), shape("retry_after_ms=1250"); a != b || a != "retry_after_ms=#" {
+		t.Errorf("%q and %q", a, b)
+	}
+}
+
+func TestBetweenTheMarks(t *testing.T) {
+	got, err := between("by hand\n"+opens+"old"+closes+"\nby hand too\n", "new")
+	if want := "by hand\n" + opens + "\n\nnew\n" + closes + "\nby hand too\n"; err != nil || got != want {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := between("no marks", "new"); err == nil {
+		t.Error("a document without marks is no error")
+	}
+}
