@@ -12,7 +12,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/flowgate/flowgate/internal/arrivals"
 	"github.com/flowgate/flowgate/loadtest/invariants"
 	"github.com/flowgate/flowgate/loadtest/prediction"
 	"github.com/flowgate/flowgate/loadtest/scenario"
@@ -103,11 +102,11 @@ func comparePrediction(ctx context.Context, r *trial.Result, within float64, out
 		}
 	}
 	measured := prediction.Measured(r)
-	described, err := prediction.Predicted(ctx, r, s.Arrivals.Schedule(time.Duration(s.For)))
+	described, err := prediction.Predicted(ctx, r)
 	if err != nil {
 		return false, err
 	}
-	recorded, err := prediction.Predicted(ctx, r, firstTries(r.Recording))
+	recorded, err := prediction.Replayed(ctx, r)
 	if err != nil {
 		return false, err
 	}
@@ -125,18 +124,6 @@ func comparePrediction(ctx context.Context, r *trial.Result, within float64, out
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", row.What, amount(row.Predicted, row.Unit), amount(row.Measured, row.Unit), difference(row), amount(other.Predicted, other.Unit), difference(other))
 	}
 	return prediction.Missed(fromScenario) || prediction.Missed(fromRecording), t.Flush()
-}
-
-// firstTries are the messages of a recording: those who were refused come again by
-// themselves.
-func firstTries(r *arrivals.Recording) func(yield func(arrivals.Arrival) bool) {
-	return func(yield func(arrivals.Arrival) bool) {
-		for _, t := range r.Tries {
-			if !t.Again && !yield(t.Arrival) {
-				return
-			}
-		}
-	}
 }
 
 func amount(v float64, unit string) string {

@@ -55,7 +55,7 @@ var imports = map[string][]string{
 	"loadtest/prediction": {"internal/arrivals", "internal/simulation", "loadtest/invariants", "loadtest/scenario", "loadtest/trial"},
 	"loadtest/report":     {"internal/fragile", "loadtest/invariants", "loadtest/trial"},
 	"loadtest/database":   {"internal/fragile"},
-	"loadtest": {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/arrivals", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers",
+	"loadtest": {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers",
 		"loadtest/invariants", "loadtest/prediction", "loadtest/report", "loadtest/scenario", "loadtest/scenarios", "loadtest/trial"},
 }
 

@@ -242,6 +242,10 @@ func (s *simulating) replay(name string, r *arrivals.Recording, asRecorded bool)
 	if r.Missing > 0 {
 		s.notes = append(s.notes, grouped(r.Missing)+" tries are missing in the recording: the gateway could not send them in time")
 	}
+	if r.NoIDs && !s.scenario.NoIDs {
+		s.scenario.NoIDs = true
+		s.notes = append(s.notes, "the recorded messages had no ids, so those that are simulated have none")
+	}
 	s.scenario.Arrivals = iter.Seq[arrivals.Arrival](func(yield func(arrivals.Arrival) bool) {
 		for _, t := range r.Tries {
 			if (asRecorded || !t.Again) && !yield(t.Arrival) {

@@ -64,19 +64,20 @@ func Compare(predicted, measured Outcome, high uint64, within float64) []Row {
 	)
 }
 
-// worst is the second at whose end the depths are furthest apart. What one of them does not
-// tell of is 0: it was over.
-func worst(predicted, measured []uint64) (second int, p, m float64) {
-	of := func(depths []uint64, i int) float64 {
+// worst is the second at whose end the depths are furthest apart, by the nearest that was
+// measured around it. What one of them does not tell of is 0: it was over.
+func worst(predicted, measured []Depth) (second int, p, m float64) {
+	of := func(depths []Depth, i int) Depth {
 		if i < len(depths) {
-			return float64(depths[i])
+			return depths[i]
 		}
-		return 0
+		return Depth{}
 	}
 	for i := range max(len(predicted), len(measured)) {
-		a, b := of(predicted, i), of(measured, i)
-		if second == 0 || math.Abs(a-b) > math.Abs(p-m) {
-			second, p, m = i+1, a, b
+		a, near := of(predicted, i).Low, of(measured, i)
+		b := min(max(a, near.Low), near.High)
+		if off := math.Abs(float64(a) - float64(b)); second == 0 || off > math.Abs(p-m) {
+			second, p, m = i+1, float64(a), float64(b)
 		}
 	}
 	return second, p, m

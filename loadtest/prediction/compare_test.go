@@ -6,7 +6,7 @@ import (
 )
 
 func outcome(change func(*Outcome)) Outcome {
-	o := Outcome{Depths: []uint64{0, 100, 400, 50}, Peak: 400, Mean: 150, Refused: map[string]uint64{"backlog": 200, "rate_limited": 100}, Delivered: 1000, Drain: 2}
+	o := Outcome{Depths: []Depth{{0, 0}, {100, 100}, {400, 400}, {50, 50}}, Peak: 400, Mean: 150, Refused: map[string]uint64{"backlog": 200, "rate_limited": 100}, Delivered: 1000, Drain: 2}
 	change(&o)
 	return o
 }
@@ -18,12 +18,12 @@ func TestCompare(t *testing.T) {
 		missed string // the first row; empty: none is
 	}{
 		"the same":                      {func(*Outcome) {}, ""},
-		"within":                        {func(o *Outcome) { o.Peak, o.Mean, o.Refused["backlog"], o.Depths[2] = 420, 145, 215, 420 }, ""},
-		"few":                           {func(o *Outcome) { o.Depths[0] = 3 }, ""},
+		"within":                        {func(o *Outcome) { o.Peak, o.Mean, o.Refused["backlog"], o.Depths[2] = 420, 145, 215, Depth{420, 420} }, ""},
+		"few":                           {func(o *Outcome) { o.Depths[0] = Depth{3, 3} }, ""},
 		"the largest":                   {func(o *Outcome) { o.Peak = 425 }, "depth, largest"},
 		"the mean":                      {func(o *Outcome) { o.Mean = 170 }, "depth, mean"},
-		"one second":                    {func(o *Outcome) { o.Depths[3] = 80 }, "depth, worst second (4)"},
-		"a second more":                 {func(o *Outcome) { o.Depths = append(o.Depths, 30) }, "depth, worst second (5)"},
+		"one second":                    {func(o *Outcome) { o.Depths[3] = Depth{80, 80} }, "depth, worst second (4)"},
+		"a second more":                 {func(o *Outcome) { o.Depths = append(o.Depths, Depth{30, 30}) }, "depth, worst second (5)"},
 		"refusals":                      {func(o *Outcome) { o.Refused["backlog"] = 219 }, "refused"},
 		"another reason, the same sum":  {func(o *Outcome) { o.Refused["backlog"], o.Refused["deadline"] = 150, 50 }, ""},
 		"none was refused":              {func(o *Outcome) { o.Refused = nil }, "refused"},
