@@ -17,6 +17,7 @@
 //	go run ./loadtest poison        batches with a bad row each against clean ones, into SQLite and PostgreSQL
 //
 //	go run ./loadtest run [-report dir] [scenario ...]   load tests with their promises checked: see docs/loadtest.md
+//	go run ./loadtest predict [scenario ...]             what flowgate simulate says of them beside what they come to: see docs/simulate.md
 //
 // What survives crashes, restarts and outages is in its tests: go test -v ./loadtest
 package main
@@ -86,6 +87,9 @@ var errMissed = errors.New("a figure was missed")
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 0 && args[0] == "run" {
 		return runScenarios(ctx, args[1:], out)
+	}
+	if len(args) > 0 && args[0] == "predict" {
+		return predictScenarios(ctx, args[1:], out)
 	}
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	short := f.Bool("short", false, "a short run, to see that it works: its figures mean little, and the floors alone are held against it")

@@ -53,6 +53,30 @@ func TestRunScenario(t *testing.T) {
 	}
 }
 
+// Batches and messages without ids are seen from outside as well.
+func TestRunBatchesWithoutIDs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "batches.yaml")
+	if err := os.WriteFile(path, []byte(`
+shows: Messages without ids, ten to a transaction.
+for: 2s
+arrivals: {seed: 1, groups: [{tenant: acme, phases: [{for: 1s, rate: 50/s}, {for: 1s, rate: 50/s, burst: 100}]}]}
+producers: [{tenant: acme, via: http}]
+no_ids: true
+gateway: {FLOWGATE_CONSUMER_BATCH: "10", FLOWGATE_SHAPER_RATE: 100/s}
+database: {latency: 20ms, knee: 8}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := runScenarios(t.Context(), []string{path}, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	// With batches of ten the fullest window may hold nine more than without.
+	if found := regexp.MustCompile(`acknowledged = delivered.*: (\d+) = (\d+) \+ 0 \+ 0\n`).FindStringSubmatch(out.String()); found == nil || found[1] != found[2] || len(found[1]) < 3 {
+		t.Error(out.String())
+	}
+}
+
 // A run that breaks what it promises says so, with the evidence.
 func TestRunThatBreaksAPromise(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "wrong.yaml")

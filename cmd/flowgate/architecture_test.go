@@ -52,10 +52,11 @@ var imports = map[string][]string{
 	"loadtest/scenario":   {"internal/arrivals", "internal/fragile", "internal/units"},
 	"loadtest/trial": {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/arrivals", "internal/consumers", "internal/fragile", "loadtest/database", "loadtest/invariants",
 		"loadtest/producers", "loadtest/scenario"},
-	"loadtest/report":   {"internal/fragile", "loadtest/invariants", "loadtest/trial"},
-	"loadtest/database": {"internal/fragile"},
+	"loadtest/prediction": {"internal/arrivals", "internal/simulation", "loadtest/invariants", "loadtest/scenario", "loadtest/trial"},
+	"loadtest/report":     {"internal/fragile", "loadtest/invariants", "loadtest/trial"},
+	"loadtest/database":   {"internal/fragile"},
 	"loadtest": {"cmd/flowgate/app", "cmd/flowgate/settings", "internal/algorithms", "internal/consumers", "internal/consumers/pgtest", "loadtest/producers",
-		"loadtest/invariants", "loadtest/report", "loadtest/scenarios", "loadtest/trial"},
+		"loadtest/invariants", "loadtest/prediction", "loadtest/report", "loadtest/scenario", "loadtest/scenarios", "loadtest/trial"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

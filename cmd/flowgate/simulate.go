@@ -27,8 +27,8 @@ const simulateHelp = `The file describes arrivals (YAML, see docs/simulate.md), 
   --for=<duration>       how long arrivals come; the file's own length, or 1h
   --consumer=<model>     5ms; latency=5ms,jitter=20%,fail=1%,down=30s@10m,slow=200ms/2m@20m;
                          latency=20ms,knee=8,thrash=1,crash_at=64,recovery=5s. 2ms otherwise
-  --producers=<what>     what producers do with a refusal: obey, forget, backoff or insist, and for some tenants otherwise:
-                         obey,noisy=insist,free-*=forget. recorded: every try of a recording as it came, and none else
+  --producers=<what>     what producers do with a refusal: obey, obey-each, forget, backoff, insist or a duration, and for some
+                         tenants otherwise: obey,noisy=insist,free-*=forget. recorded: every try of a recording as it came, and none else
   --patience=<duration>  how long a producer tries one message; 5m otherwise
   --pause=<spells>       an operator's pauses: 30s@10m,1m@40m
   --no-ids               messages have no ids of their own
@@ -241,6 +241,10 @@ func (s *simulating) replay(name string, r *arrivals.Recording, asRecorded bool)
 	}
 	if r.Missing > 0 {
 		s.notes = append(s.notes, grouped(r.Missing)+" tries are missing in the recording: the gateway could not send them in time")
+	}
+	if r.NoIDs && !s.scenario.NoIDs {
+		s.scenario.NoIDs = true
+		s.notes = append(s.notes, "the recorded messages had no ids, so those that are simulated have none")
 	}
 	s.scenario.Arrivals = iter.Seq[arrivals.Arrival](func(yield func(arrivals.Arrival) bool) {
 		for _, t := range r.Tries {

@@ -57,7 +57,7 @@ func (l *Log) Add(at int64, tenant, topic, id string, bytes int) {
 		l.text = AppendMissing(l.text, l.missing)
 		l.missing = 0
 	}
-	l.text = AppendTry(l.text, Try{Arrival{max(0, time.Duration(at-l.began)), tenant, topic, bytes}, again})
+	l.text = AppendTry(l.text, Try{Arrival{max(0, time.Duration(at-l.began)), tenant, topic, bytes}, again, id != ""})
 	if len(l.text) > logBytes/2 {
 		select {
 		case l.news <- struct{}{}:

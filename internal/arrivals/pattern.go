@@ -87,18 +87,19 @@ type (
 		Rest  rest         `yaml:",inline"`
 	}
 	// rest is what there must be none of: what is misspelt must not be passed over.
-	rest         map[string]any
+	rest         map[string]yaml.Node
 	rateYAML     float64
 	durationYAML time.Duration
 	sizeYAML     int
 )
 
-// unknown says what there is in what, and has no meaning.
-func (r rest) unknown(what string) error {
+// unknown says what there is in what, and has no meaning; has is what there can be.
+func (r rest) unknown(what, has string) error {
 	if len(r) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a %s has no %q", what, slices.Sorted(maps.Keys(r))[0])
+	name := slices.Sorted(maps.Keys(r))[0]
+	return fmt.Errorf("line %d: a %s has no %q; it has %s", r[name].Line, what, name, has)
 }
 
 func (r *rateYAML) UnmarshalYAML(n *yaml.Node) error {
@@ -156,17 +157,17 @@ func (p *Pattern) UnmarshalYAML(n *yaml.Node) error {
 	if err := n.Decode(&y); err != nil {
 		return err
 	}
-	if err := y.Rest.unknown("pattern"); err != nil {
+	if err := y.Rest.unknown("pattern", "seed, groups"); err != nil {
 		return err
 	}
 	*p = Pattern{Seed: y.Seed}
 	for _, g := range y.Groups {
-		if err := g.Rest.unknown("group"); err != nil {
+		if err := g.Rest.unknown("group", "tenant, tenants, topic, bytes, spacing, rate, phases, repeat"); err != nil {
 			return err
 		}
 		group := Group{Tenant: g.Tenant, Tenants: g.Tenants, Topic: g.Topic, Bytes: int(g.Bytes), Spacing: g.Spacing, Repeat: g.Repeat}
 		for _, f := range g.Phases {
-			if err := f.Rest.unknown("phase"); err != nil {
+			if err := f.Rest.unknown("phase", "for, rate, to, burst"); err != nil {
 				return err
 			}
 			to := f.Rate

@@ -20,6 +20,8 @@ type Try struct {
 	Arrival
 	// Again marks one that repeats a message refused before.
 	Again bool
+	// ID says that the message has an id, by which it is known again.
+	ID bool
 }
 
 // Recording is what came to a gateway, in order of time.
@@ -27,6 +29,8 @@ type Recording struct {
 	Tries []Try
 	// Until is when it ended, or of what its last line tells.
 	Until time.Duration
+	// NoIDs says that it tells of ids, and that no message had one.
+	NoIDs bool
 	// Missing is how many tries came and were not written.
 	Missing uint64
 	// Cut says what is wrong with the end, which was left out; empty if nothing is.
@@ -37,10 +41,12 @@ type Recording struct {
 //
 //	at_us,tenant,topic,bytes,again
 //	0,acme,orders,256,
-//	1250,globex,bills.paid,1024,1
+//	1250,globex,bills.paid,1024,0
+//	9800,globex,bills.paid,1024,1
 //
-// at_us are microseconds since the start. Lines that begin with # are remarks; two of them
-// have a meaning:
+// at_us are microseconds since the start. again is empty for a message without an id, and
+// 1 for one that came before. Lines that begin with # are remarks; two of them have a
+// meaning:
 //
 //	# 12 tries are missing
 //	# until 60000000
@@ -103,6 +109,8 @@ func ReadRecording(r io.Reader) (*Recording, error) {
 			break
 		}
 	}
+	_, tells := rec.at["again"]
+	rec.NoIDs = tells && len(rec.Tries) > 0 && !slices.ContainsFunc(rec.Tries, func(t Try) bool { return t.ID })
 	slices.SortStableFunc(rec.Tries, func(a, b Try) int { return int(min(max(a.At-b.At, -1), 1)) })
 	return &rec.Recording, nil
 }
@@ -202,11 +210,11 @@ func (r *recordingReader) try(fields []string) error {
 		t.Bytes = int(n)
 	}
 	switch again := field("again"); again {
-	case "", "0":
-	case "1":
-		t.Again = true
+	case "":
+	case "0", "1":
+		t.ID, t.Again = true, again == "1"
 	default:
-		return fmt.Errorf("again: %q is neither 1 nor empty", again)
+		return fmt.Errorf("again: %q is neither 0, 1 nor empty", again)
 	}
 	r.Tries = append(r.Tries, t)
 	return nil
@@ -259,8 +267,12 @@ func AppendTry(b []byte, t Try) []byte {
 	}
 	b = append(b, ',')
 	b = strconv.AppendInt(b, int64(t.Bytes), 10)
-	if b = append(b, ','); t.Again {
+	b = append(b, ',')
+	switch {
+	case t.Again:
 		b = append(b, '1')
+	case t.ID:
+		b = append(b, '0')
 	}
 	return append(b, '\n')
 }

@@ -16,9 +16,9 @@ import (
 func TestReadRecording(t *testing.T) {
 	const text = "# recorded by flowgate\nat_us,tenant,topic,bytes,again\n2000,globex,bills.paid,1024,1\n\n0,acme,orders,,\n# 12 tries are missing\n# 3 tries are missing\n5,acme,\"a,\"\"b\",0,0\n"
 	want := []Try{
-		{Arrival{0, "acme", "orders", 256}, false},
-		{Arrival{5 * time.Microsecond, "acme", `a,"b`, 0}, false},
-		{Arrival{2 * time.Millisecond, "globex", "bills.paid", 1024}, true},
+		{Arrival{0, "acme", "orders", 256}, false, false},
+		{Arrival{5 * time.Microsecond, "acme", `a,"b`, 0}, false, true},
+		{Arrival{2 * time.Millisecond, "globex", "bills.paid", 1024}, true, true},
 	}
 	for name, in := range map[string]string{"plain": text, "Windows": strings.ReplaceAll(text, "\n", "\r\n"), "a byte order mark": "\ufeff" + text, "no last newline": strings.TrimSuffix(text, "\n"), "gzip": zipped(text)} {
 		got, err := ReadRecording(strings.NewReader(in))
@@ -29,8 +29,13 @@ func TestReadRecording(t *testing.T) {
 			t.Errorf("%s is not taken for a recording", name)
 		}
 	}
-	if got, err := ReadRecording(strings.NewReader("tenant,at_us\nacme,7\n")); err != nil || !slices.Equal(got.Tries, []Try{{Arrival{7 * time.Microsecond, "acme", "orders", 256}, false}}) {
+	if got, err := ReadRecording(strings.NewReader("tenant,at_us\nacme,7\n")); err != nil || !slices.Equal(got.Tries, []Try{{Arrival{7 * time.Microsecond, "acme", "orders", 256}, false, false}}) || got.NoIDs {
 		t.Errorf("two columns in another order: %+v, %v", got, err)
+	}
+	for text, want := range map[string]bool{"at_us,tenant,again\n1,a,\n2,a,\n": true, "at_us,tenant,again\n1,a,\n2,a,0\n": false, "at_us,tenant,again\n": false} {
+		if got, err := ReadRecording(strings.NewReader(text)); err != nil || got.NoIDs != want {
+			t.Errorf("%q: no ids: %t, %v", text, got.NoIDs, err)
+		}
 	}
 	if IsRecording([]byte("seed: 7\ngroups: []\n")) {
 		t.Error("a pattern is taken for a recording")
@@ -78,7 +83,7 @@ func TestACutRecording(t *testing.T) {
 	whole := AppendHead(nil)
 	head := len(whole)
 	for i := range n {
-		whole = AppendTry(whole, Try{Arrival{time.Duration(i) * time.Millisecond, "acme", "orders", 256}, false})
+		whole = AppendTry(whole, Try{Arrival{time.Duration(i) * time.Millisecond, "acme", "orders", 256}, false, false})
 	}
 	for cut := head; cut < len(whole); cut++ {
 		part := string(whole[:cut])
@@ -109,7 +114,8 @@ func TestRecordingIsReadAsWritten(t *testing.T) {
 				at, rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`).Draw(t, "tenant"),
 				rapid.StringMatching(`[^\s\x00.*>]{1,20}(\.[^\s\x00.*>]{1,20})?`).Filter(func(s string) bool { return !strings.Contains(s, "\ufeff") }).Draw(t, "topic"),
 				rapid.IntRange(0, 1<<25).Draw(t, "bytes"),
-			}, rapid.Bool().Draw(t, "again")}
+			}, rapid.Bool().Draw(t, "again"), true}
+			try.ID = try.Again || rapid.Bool().Draw(t, "id")
 			want, text = append(want, try), AppendTry(text, try)
 			if rapid.IntRange(0, 9).Draw(t, "full") == 0 {
 				missing, text = missing+5, AppendMissing(text, 5)

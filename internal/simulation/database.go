@@ -37,13 +37,18 @@ func parseFragile(values [][2]string, seed uint64) (func() Consumer, error) {
 		return nil, fmt.Errorf("%s", strings.TrimPrefix(lineNumber.ReplaceAllString(err.Error(), ""), "yaml: "))
 	}
 	cfg.Seed = cmp.Or(cfg.Seed, seed)
+	return Database(cfg), nil
+}
+
+// Database makes fragile ones of a configuration, which must be valid.
+func Database(cfg fragile.Config) func() Consumer {
 	return func() Consumer {
 		d, err := fragile.New(cfg)
 		if err != nil {
-			panic("simulation: " + err.Error()) // it was validated when it was read
+			panic("simulation: " + err.Error())
 		}
 		return &database{d, cfg}
-	}, nil
+	}
 }
 
 // lineNumber means nothing where all stands on one line.

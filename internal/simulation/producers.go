@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowgate/flowgate/internal/ingress"
+	"github.com/flowgate/flowgate/internal/units"
 )
 
 // Behaviour is what a producer does with a message that was refused.
@@ -21,11 +22,14 @@ const (
 	Forget Behaviour = "forget"
 	// BackOff waits 100ms, 200ms, … 30s, each drawn anew from 0 on, whatever it was told.
 	BackOff Behaviour = "backoff"
-	// Insist tries again each 100ms, whatever it was told.
+	// Insist tries again each 100ms, whatever it was told. A duration, like "200ms", is the
+	// same at that pace.
 	Insist Behaviour = "insist"
+	// ObeyEach waits as long as the refusal says, each message by itself.
+	ObeyEach Behaviour = "obey-each"
 )
 
-var behaviours = []Behaviour{Obey, Forget, BackOff, Insist}
+var behaviours = []Behaviour{Obey, ObeyEach, Forget, BackOff, Insist}
 
 const (
 	insistence = 100 * time.Millisecond
@@ -63,7 +67,7 @@ func ParseProducers(s string) (Producers, error) {
 		}
 		b := Behaviour(name)
 		if !b.known() {
-			return p, fmt.Errorf("%q is no behaviour; there are %s", name, listed(behaviours))
+			return p, fmt.Errorf("%q is no behaviour; there are %s, or a duration", name, listed(behaviours))
 		}
 		if !of {
 			if named || i > 0 {
@@ -86,7 +90,8 @@ func (b Behaviour) known() bool {
 			return true
 		}
 	}
-	return false
+	d, err := units.ParseDuration(string(b))
+	return err == nil && d > 0
 }
 
 func listed[T ~string](names []T) string {
@@ -124,6 +129,9 @@ func (b Behaviour) Again(told time.Duration, tries int, random float64) (wait ti
 		return time.Duration(random * float64(most)), true
 	case Insist:
 		return insistence, true
+	case Obey, ObeyEach, "":
+		return (told + time.Millisecond - 1).Truncate(time.Millisecond), true // as the NAK rounds it
 	}
-	return (told + time.Millisecond - 1).Truncate(time.Millisecond), true // as the NAK rounds it
+	wait, err := units.ParseDuration(string(b))
+	return wait, err == nil
 }

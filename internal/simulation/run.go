@@ -24,6 +24,9 @@ type Scenario struct {
 	Producers Producers
 	// Consumer makes the one behind the gateway.
 	Consumer func() Consumer
+	// Poison says of a message, the number'th of all from 0 on, that it fails whenever it is
+	// tried; nil: none does.
+	Poison func(tenant string, number int) bool
 	// Pauses are those of an operator.
 	Pauses []Spell
 	// NoIDs: messages have no ids of their own.
@@ -368,6 +371,9 @@ func (s *simulation) hear() {
 		}
 		delete(s.flights, a.ID)
 		got := answers(len(f.try.Due()), a.Err)
+		if a.Err == nil {
+			s.poison(f.try.Due(), got.Errs)
+		}
 		got.Took = time.Duration(s.now - f.departure.At)
 		s.land(f, got)
 	}
@@ -382,6 +388,20 @@ func (s *simulation) hear() {
 		got := answers(len(f.try.Due()), context.DeadlineExceeded)
 		got.Took, got.TimedOut = s.cfg.Consumer.Timeout, true
 		s.land(f, got)
+	}
+}
+
+var errPoison = errors.New("the message is not taken")
+
+// poison fails what always does.
+func (s *simulation) poison(due []consumers.Delivery, errs []error) {
+	if s.sc.Poison == nil {
+		return
+	}
+	for i, d := range due {
+		if m := &s.messages[s.waiting[d.Seq]]; s.sc.Poison(m.arrival.Tenant, m.number-1) {
+			errs[i] = errPoison
+		}
 	}
 }
 

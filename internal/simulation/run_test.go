@@ -38,11 +38,14 @@ func TestNothingIsLost(t *testing.T) {
 		if sc.Consumer, err = ParseConsumer(model, 1); err != nil {
 			t.Fatal(err)
 		}
-		behaviour := rapid.SampledFrom([]string{"obey", "forget", "backoff", "insist", "obey,b=insist"}).Draw(rt, "producers")
+		behaviour := rapid.SampledFrom([]string{"obey", "forget", "backoff", "insist", "obey,b=insist", "obey-each", "250ms,b=obey"}).Draw(rt, "producers")
 		if sc.Producers, err = ParseProducers(behaviour); err != nil {
 			t.Fatal(err)
 		}
 		sc.Producers.Patience = 30 * time.Second
+		if rapid.Bool().Draw(rt, "poison") {
+			sc.Poison = func(_ string, number int) bool { return number%10 == 0 }
+		}
 		r := run(t, cfg, sc)
 		left := r.Admitted - r.Delivered - r.DeadLettered
 		if r.Drain != nil && left != 0 || r.Drain == nil && left == 0 {
@@ -70,6 +73,38 @@ func TestNothingIsLost(t *testing.T) {
 			rt.Fatalf("the same again is something else:\n%.600s\n%.600s", one, two)
 		}
 	})
+}
+
+// What fails whenever it is tried becomes a dead letter, and nothing else does.
+func TestPoison(t *testing.T) {
+	sc := scenario(t, `groups: [{tenant: a, spacing: even, phases: [{for: 10s, rate: 20/s}]}]`, 10*time.Second)
+	sc.Poison = func(tenant string, number int) bool { return tenant == "a" && number%10 == 0 }
+	r := run(t, config(t, "FLOWGATE_CONSUMER_MAX_ATTEMPTS=3"), sc)
+	if dead := (r.Offered + 9) / 10; r.DeadLettered != dead || r.Delivered != r.Offered-dead || r.Retried != 2*dead {
+		t.Errorf("%d offered, %d delivered, %d dead letters, %d tried again", r.Offered, r.Delivered, r.DeadLettered, r.Retried)
+	}
+}
+
+// A duration is the pace of those who do not listen, and obey-each has no line.
+func TestBehaviours(t *testing.T) {
+	for _, c := range []struct {
+		name      Behaviour
+		told, and time.Duration
+	}{{"obey-each", 1500 * time.Microsecond, 2 * time.Millisecond}, {"obey", time.Second, time.Second}, {"insist", time.Second, 100 * time.Millisecond}, {"250ms", time.Second, 250 * time.Millisecond}} {
+		if wait, ok := c.name.Again(c.told, 1, 0.5); !ok || wait != c.and {
+			t.Errorf("%s, told to wait %s, waits %s, %t", c.name, c.told, wait, ok)
+		}
+	}
+	for _, wrong := range []string{"0s", "-1s", "250", "obey,a=soon"} {
+		if _, err := ParseProducers(wrong); err == nil {
+			t.Errorf("%q is taken for a behaviour", wrong)
+		}
+	}
+	sc := scenario(t, `groups: [{tenant: a, phases: [{for: 1s, rate: 0, burst: 20}]}]`, time.Second)
+	sc.Producers.Default = ObeyEach
+	if r := run(t, config(t, "FLOWGATE_LIMIT_TENANT=token-bucket:5/s,burst=1", "FLOWGATE_SHAPER_RATE=unlimited"), sc); r.Lost != 0 || r.Tries < 100 {
+		t.Errorf("%d tries, %d given up: all come back at once", r.Tries, r.Lost)
+	}
 }
 
 // Those whom a limit refuses do not all come back at once.

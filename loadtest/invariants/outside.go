@@ -105,11 +105,23 @@ func (r *Record) Once() Check {
 	return c
 }
 
-// Departures are when deliveries were started.
-func (r *Record) Departures() []algorithms.Departure {
-	log := make([]algorithms.Departure, len(r.Deliveries))
-	for i, d := range r.Deliveries {
-		log[i] = algorithms.Departure{At: d.Released, N: 1}
+// Departures are when deliveries were started. Of batches of so many, those that one process
+// released at one reading of the clock are one.
+func (r *Record) Departures(batch int) []algorithms.Departure {
+	type reading struct {
+		at      int64
+		process int
+	}
+	var log []algorithms.Departure
+	place := map[reading]int{}
+	for _, d := range r.Deliveries {
+		key := reading{d.Released, d.Process}
+		if i, ok := place[key]; ok && log[i].N < uint64(batch) {
+			log[i].N++
+			continue
+		}
+		place[key] = len(log)
+		log = append(log, algorithms.Departure{At: d.Released, N: 1})
 	}
 	return log
 }

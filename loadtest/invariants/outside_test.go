@@ -32,7 +32,7 @@ func TestEveryCheckFindsItsBreach(t *testing.T) {
 	strict := func(r *Record) Check { return r.Order(true) }
 	answered := func(r *Record) Check { return r.Answered(2 * time.Second) }
 	rate := func(r *Record) Check {
-		return Rate(r.Departures(), algorithms.Rate{N: 100, Per: time.Second}, 0)
+		return Rate(r.Departures(1), algorithms.Rate{N: 100, Per: time.Second}, 0)
 	}
 	for _, c := range []struct {
 		name  string

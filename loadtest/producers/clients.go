@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -36,7 +37,22 @@ func read(err error) (told string, wait time.Duration) {
 }
 
 func message(ingress string, m Message) *nats.Msg {
-	return &nats.Msg{Subject: ingress + "." + m.Tenant + "." + m.Topic, Data: m.Payload, Header: nats.Header{nats.MsgIdHdr: {m.ID}}}
+	msg := &nats.Msg{Subject: ingress + "." + m.Tenant + "." + m.Topic, Data: m.Payload}
+	if m.ID != "" {
+		msg.Header = nats.Header{nats.MsgIdHdr: {m.ID}}
+	}
+	return msg
+}
+
+// Anonymous gives messages to a client without their ids.
+func Anonymous(c Client) Client { return anonymous{c} }
+
+type anonymous struct{ client Client }
+
+// Publish implements Client.
+func (a anonymous) Publish(m Message, done func(string, time.Duration)) {
+	m.ID = ""
+	a.client.Publish(m, done)
 }
 
 // Async publishes on one connection without waiting.
@@ -111,7 +127,9 @@ func NewHTTP(base string, workers int) *Workers {
 		if err != nil {
 			return invariants.NoAnswer, 0
 		}
-		req.Header.Set("Idempotency-Key", m.ID)
+		if m.ID != "" {
+			req.Header.Set("Idempotency-Key", m.ID)
+		}
 		r, err := client.Do(req)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -119,7 +137,7 @@ func NewHTTP(base string, workers int) *Workers {
 			}
 			return invariants.Nobody, 0
 		}
-		defer func() { _ = r.Body.Close() }()
+		defer func() { _, _ = io.Copy(io.Discard, r.Body); _ = r.Body.Close() }() // so that the connection is used again
 		var problem struct {
 			Reason string `json:"reason"`
 			After  *int64 `json:"retry_after_ms"`

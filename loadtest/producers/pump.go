@@ -46,6 +46,9 @@ type Reaction struct {
 	After  time.Duration
 }
 
+// ID is that of the number'th message.
+func ID(number int) string { return fmt.Sprintf("m%07d", number) }
+
 // Payload is that of a message: its id, filled up.
 func Payload(id string, bytes int) []byte {
 	return []byte(id + strings.Repeat(".", max(0, bytes-len(id))))
@@ -154,7 +157,7 @@ func (p Pump) Run(ctx context.Context, began time.Time) {
 }
 
 func (p Pump) message(a arrivals.Arrival, due time.Time, number int) *pumped {
-	id := fmt.Sprintf("m%07d", number)
+	id := ID(number)
 	m := &pumped{due: due, m: Message{Tenant: a.Tenant, Topic: a.Topic, ID: id, Payload: Payload(invariants.RowID(a.Tenant, id), a.Bytes)}}
 	m.client, m.reaction = p.Client(a.Tenant)
 	m.place = p.Record.Send(invariants.Message{ID: invariants.RowID(a.Tenant, id), Tenant: a.Tenant, Due: due.UnixNano()})

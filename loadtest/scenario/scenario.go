@@ -31,6 +31,8 @@ type Scenario struct {
 	// Producers are how; the first that matches a tenant's name counts, and without any it
 	// is an asynchronous client that obeys.
 	Producers []Producer `yaml:"producers"`
+	// NoIDs has them publish without message ids; a message is known by its payload.
+	NoIDs bool `yaml:"no_ids"`
 	// Gateway are its FLOWGATE_ variables.
 	Gateway map[string]string `yaml:"gateway"`
 	// Broker is embedded, in the gateway, or own, a NATS server beside it.
@@ -183,6 +185,7 @@ func (s *Scenario) validate() error {
 	refuse(s.For <= 0, "for: above 0 is right")
 	refuse(s.Broker != "" && s.Broker != "embedded" && s.Broker != "own", "broker %q: embedded or own is right", s.Broker)
 	refuse(s.Poison < 0 || s.Poison > 1, "poison %g: 0 to 1 is right", s.Poison)
+	refuse(s.NoIDs && s.Poison > 0, "no_ids with poison: whose a dead letter is could not be told")
 	errs = append(errs, s.Arrivals.Validate(), s.Database.Validate())
 	for _, p := range s.Producers {
 		_, err := path.Match(p.Tenant, "")
@@ -192,9 +195,7 @@ func (s *Scenario) validate() error {
 	}
 	for name := range s.Gateway {
 		refuse(!strings.HasPrefix(name, "FLOWGATE_"), "gateway: %s is none of its variables", name)
-		// The test stands there itself, and counts single deliveries.
-		refuse(name == "FLOWGATE_CONSUMER_URL" || name == "FLOWGATE_CONSUMER_BATCH" || strings.HasSuffix(name, "_LISTEN") || name == "FLOWGATE_DATA_DIR" || name == "FLOWGATE_NATS_URL",
-			"gateway: %s is set by the load test", name)
+		refuse(slices.Contains(setByTrial, name), "gateway: %s is set by the load test, which stands there itself", name)
 	}
 	refuse(!slices.IsSortedFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) }), "faults: in order of time is right")
 	for _, f := range s.Faults {
@@ -206,6 +207,13 @@ func (s *Scenario) validate() error {
 		refuse(!slices.Contains(Promises(), p), "promise %q: one of %q is right", p, Promises())
 	}
 	return errors.Join(errs...)
+}
+
+// setByTrial are the variables that say where the gateway listens, what it delivers to and
+// where its files lie.
+var setByTrial = []string{
+	"FLOWGATE_CONSUMER_URL", "FLOWGATE_CONSUMER_URL_FILE", "FLOWGATE_DATA_DIR", "FLOWGATE_NATS_URL",
+	"FLOWGATE_NATS_LISTEN", "FLOWGATE_INGRESS_HTTP_LISTEN", "FLOWGATE_ADMIN_LISTEN",
 }
 
 // Checks reports whether a promise is checked.

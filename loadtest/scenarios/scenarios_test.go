@@ -13,7 +13,7 @@ func TestScenariosAreRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) != 13 {
+	if len(names) != 14 {
 		t.Errorf("%d scenarios: %q", len(names), names)
 	}
 	for _, name := range names {

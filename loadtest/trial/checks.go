@@ -29,7 +29,7 @@ func (t *trial) checks(cfg settings.Config) (checks []invariants.Check) {
 			checks = append(checks, r.Once())
 		case scenario.Rate:
 			if !cfg.Shaper.Rate.IsUnlimited() {
-				checks = append(checks, invariants.Rate(r.Departures(), cfg.Shaper.Rate, cfg.Shaper.Tolerance))
+				checks = append(checks, invariants.Rate(r.Departures(int(cfg.Consumer.Batch)), cfg.Shaper.Rate, cfg.Shaper.Tolerance))
 			}
 		case scenario.Depth:
 			checks = append(checks, r.Deepest(cfg.Backpressure.Max.Of(cfg.Backpressure.High)))

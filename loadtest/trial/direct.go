@@ -3,13 +3,13 @@ package trial
 import (
 	"container/heap"
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/flowgate/flowgate/internal/arrivals"
 	"github.com/flowgate/flowgate/internal/fragile"
 	"github.com/flowgate/flowgate/loadtest/invariants"
+	"github.com/flowgate/flowgate/loadtest/producers"
 	"github.com/flowgate/flowgate/loadtest/scenario"
 )
 
@@ -78,7 +78,7 @@ func (d *directRun) run(ctx context.Context, length time.Duration) {
 			}
 		}
 		for ; d.more && d.coming.At <= now; d.coming, d.more = d.next() {
-			id := invariants.RowID(d.coming.Tenant, fmt.Sprintf("m%07d", len(d.side.Record.Messages)))
+			id := invariants.RowID(d.coming.Tenant, producers.ID(len(d.side.Record.Messages)))
 			d.ready = append(d.ready, d.side.Record.Send(invariants.Message{ID: id, Tenant: d.coming.Tenant, Due: int64(d.coming.At)}))
 		}
 		for len(d.later) > 0 && d.later[0].at <= now {

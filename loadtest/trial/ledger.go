@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/flowgate/flowgate/loadtest/database"
 	"github.com/flowgate/flowgate/loadtest/invariants"
+	"github.com/flowgate/flowgate/loadtest/producers"
+	"github.com/flowgate/flowgate/loadtest/scenario"
 )
 
 // ledger is the database as the gateway's process reaches it. It notes each delivery.
@@ -20,12 +23,13 @@ type ledger struct {
 	database *database.Database
 	record   *invariants.Record
 	poison   float64
+	noIDs    bool // a message is known by its payload
 	url      string
 	server   *http.Server
 }
 
-func newLedger(db *database.Database, record *invariants.Record, poison float64) (*ledger, error) {
-	l := &ledger{database: db, record: record, poison: poison}
+func newLedger(db *database.Database, record *invariants.Record, s *scenario.Scenario) (*ledger, error) {
+	l := &ledger{database: db, record: record, poison: s.Poison, noIDs: s.NoIDs}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -47,33 +51,74 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the gateway is gone
 	}
-	number := func(name string) int64 {
-		n, e := strconv.ParseInt(r.Header.Get(name), 10, 64)
-		err = errors.Join(err, e)
-		return n
-	}
-	a := invariants.Arrived{
-		ID: r.Header.Get(idHeader), Tenant: r.Header.Get(tenantHeader), Seq: uint64(number(seqHeader)), Attempt: int(number(attemptHeader)),
-		Process: int(number(processHeader)), Admitted: number(admittedHeader), Released: number(releasedHeader), Started: started.UnixNano(),
-	}
+	rows, err := l.rows(r.Header, string(payload))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	a.Altered = strings.TrimRight(string(payload), ".") != a.ID
 	err = l.database.Do(r.Context())
-	bad := poisonous(a.ID, l.poison)
-	a.Ended, a.Done = time.Now().UnixNano(), err == nil && !bad
-	switch {
-	case err != nil:
+	ended := time.Now().UnixNano()
+	taken := make([]byte, len(rows))
+	for i := range rows {
+		a := &rows[i]
+		bad := poisonous(a.ID, l.poison)
+		a.Started, a.Ended, a.Done, taken[i] = started.UnixNano(), ended, err == nil && !bad, rowTaken
+		if bad {
+			taken[i] = rowBad
+		}
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case bad:
-		http.Error(w, "this row is not taken", http.StatusInternalServerError)
+	} else {
+		_, _ = w.Write(taken)
 	}
 	// The gateway is told first: noting it may take a while when there is much.
 	sent := http.NewResponseController(w).Flush()
-	a.Unheard = sent != nil || r.Context().Err() != nil
-	l.record.Arrive(a)
+	unheard := sent != nil || r.Context().Err() != nil
+	for _, a := range rows {
+		a.Unheard = unheard
+		l.record.Arrive(a)
+	}
+}
+
+// rows reads what a call delivers.
+func (l *ledger) rows(h http.Header, payload string) (rows []invariants.Arrived, err error) {
+	for i := range h[idHeader] {
+		value := func(name string) string {
+			if values := h[name]; i < len(values) {
+				return values[i]
+			}
+			err = errors.Join(err, fmt.Errorf("message %d has no %s", i+1, name))
+			return ""
+		}
+		number := func(name string) int64 {
+			n, e := strconv.ParseInt(value(name), 10, 64)
+			err = errors.Join(err, e)
+			return n
+		}
+		a := invariants.Arrived{
+			ID: value(idHeader), Tenant: value(tenantHeader), Seq: uint64(number(seqHeader)), Attempt: int(number(attemptHeader)),
+			Process: int(number(processHeader)), Admitted: number(admittedHeader), Released: number(releasedHeader),
+		}
+		size := number(bytesHeader)
+		if err != nil {
+			return nil, err
+		}
+		own := strings.TrimRight(payload[:min(int(size), len(payload))], ".")
+		payload = payload[min(int(size), len(payload)):]
+		if l.noIDs {
+			a.ID = own
+		}
+		a.Altered = own != a.ID
+		rows = append(rows, a)
+	}
+	return rows, nil
+}
+
+// Poisoned says of a tenant's message, by its number among all, whether it is among that
+// share of them that fails each time.
+func Poisoned(share float64, tenant string, number int) bool {
+	return poisonous(invariants.RowID(tenant, producers.ID(number)), share)
 }
 
 // poisonous says of an id whether it is among that share of them all.

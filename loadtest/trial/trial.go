@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/arrivals"
 	"github.com/flowgate/flowgate/internal/fragile"
 	"github.com/flowgate/flowgate/loadtest/database"
 	"github.com/flowgate/flowgate/loadtest/invariants"
@@ -35,6 +36,8 @@ type Options struct {
 	// Drain is how long the backlog may take at the end, what waits longer is counted; and for how
 	// long those go on who were refused and told to come back.
 	Drain time.Duration
+	// Record has the gateway record what comes to it, as flowgate record does.
+	Record bool
 }
 
 // Result is what was seen.
@@ -48,6 +51,10 @@ type Result struct {
 	// database. Times of the record are since Began.
 	With, Without *Side
 	Checks        []invariants.Check
+	// Drain is that of the options. Recording is what the gateway recorded, since Began; nil if
+	// it did not.
+	Drain     time.Duration
+	Recording *arrivals.Recording
 }
 
 // Side is a run with or without flowgate.
@@ -102,11 +109,11 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	defer func() { _ = os.RemoveAll(dir) }()
 	t := &trial{s: s, record: &invariants.Record{}, clients: map[int]producers.Client{}}
 	t.side = &Side{Record: t.record}
-	r := &Result{Scenario: s, With: t.side}
+	r := &Result{Scenario: s, With: t.side, Drain: o.Drain}
 	if t.database, err = database.New(s.Database); err != nil {
 		return nil, err
 	}
-	if t.ledger, err = newLedger(t.database, t.record, s.Poison); err != nil {
+	if t.ledger, err = newLedger(t.database, t.record, s); err != nil {
 		return nil, err
 	}
 	defer t.ledger.close()
@@ -125,6 +132,13 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	if err := t.connect(r.Config.Ingress.Prefix); err != nil {
 		return nil, err
 	}
+	var recorded *recording
+	if o.Record {
+		if recorded, err = t.startRecording(ctx); err != nil {
+			return nil, err
+		}
+		defer recorded.stop()
+	}
 	r.Began = time.Now().Add(100 * time.Millisecond)
 	t.began = r.Began
 	if err := t.load(ctx, r.Config.Ingress.Prefix, o.Drain); err != nil {
@@ -134,6 +148,11 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 		return nil, err
 	}
 	r.Took = time.Since(r.Began)
+	if recorded != nil {
+		if r.Recording, err = recorded.end(r.Began); err != nil {
+			return nil, err
+		}
+	}
 	if err := t.process.stop(); err != nil {
 		return nil, err
 	}
@@ -230,7 +249,11 @@ func (t *trial) load(ctx context.Context, ingress string, patience time.Duration
 			Schedule: t.s.Arrivals.Schedule(time.Duration(t.s.For)), Record: t.record, Ingress: ingress,
 			Client: func(tenant string) (producers.Client, producers.Reaction) {
 				p, i := t.s.Producer(tenant)
-				return t.clients[i], producers.Reaction{Forget: p.Refused.Forget, After: p.Refused.After}
+				client := t.clients[i]
+				if t.s.NoIDs {
+					client = producers.Anonymous(client)
+				}
+				return client, producers.Reaction{Forget: p.Refused.Forget, After: p.Refused.After}
 			},
 		}.Run(loading, t.began)
 	})
