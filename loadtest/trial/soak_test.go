@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -88,6 +89,21 @@ func (s *soaking) stop(t *testing.T) {
 	}
 }
 
+// leftOver is what this process holds while no gateway runs in it.
+type leftOver struct {
+	heap  uint64 // bytes that are reachable
+	files int    // open ones; 0 where the system does not tell
+}
+
+func rest() leftOver {
+	runtime.GC()
+	runtime.GC() // what finalizers let go
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	open, _ := os.ReadDir("/proc/self/fd")
+	return leftOver{m.HeapAlloc, len(open)}
+}
+
 // TestSoak runs the real gateway and broker on the fake clock, with bursts, retries, a database
 // that goes away each 7 minutes, and a restart each 40. All promises hold, and nothing that is
 // started is left over.
@@ -117,6 +133,7 @@ func TestSoak(t *testing.T) {
 		}}
 		began := time.Now()
 		var goroutines []int
+		var left []leftOver // after each life
 		for life, over := 1, time.Duration(0); over < *soakFor; life++ {
 			length := min(40*time.Minute, *soakFor-over)
 			g := startSoaking(t, cfg, &booked{db, record, life})
@@ -162,6 +179,7 @@ func TestSoak(t *testing.T) {
 			}
 			nc.Close()
 			g.stop(t)
+			left = append(left, rest())
 			over += max(length, time.Since(began)-over)
 		}
 		for _, c := range []invariants.Check{
@@ -174,6 +192,12 @@ func TestSoak(t *testing.T) {
 			}
 		}
 		t.Logf("%s of virtual time, %d messages; goroutines in each life: %v", time.Since(began), len(record.Messages), goroutines)
+		*record, db = invariants.Record{}, nil // what is left now is what the lives left behind
+		end, first := rest(), left[0]
+		t.Logf("left over after the first life: %d KiB, %d files; after all, without the ledger: %d KiB, %d files", first.heap>>10, first.files, end.heap>>10, end.files)
+		if end.heap > first.heap+8<<20 || end.files > first.files+4 {
+			t.Errorf("the %d lives left %d KiB and %d files behind, the first %d KiB and %d files", len(left), end.heap>>10, end.files, first.heap>>10, first.files)
+		}
 		if first, last := goroutines[0], goroutines[len(goroutines)-1]; last > first+10 {
 			t.Errorf("%d goroutines in the first life, %d in the last", first, last)
 		}
