@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/flowgate/flowgate/internal/algorithms"
+	"github.com/flowgate/flowgate/internal/admission"
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
@@ -64,7 +64,7 @@ func newGateway(cfg Config, draw func() float64, decided func(ingress.Decision))
 	if err != nil {
 		return nil, err
 	}
-	g.door = ingress.NewRehearsal(cfg.Ingress, cfg.Mode, doorLimits{set}, doorBacklog{g.backlog}, decided)
+	g.door = ingress.NewRehearsal(cfg.Ingress, cfg.Mode, admission.Limits{Set: set}, admission.Backlog{Backlog: g.backlog}, decided)
 	return g, nil
 }
 
@@ -123,35 +123,3 @@ func (g *graves) Put(context.Context, consumers.Delivery, error) error {
 	g.n++
 	return nil
 }
-
-// doorBacklog gives the door the backlog, as the process does.
-type doorBacklog struct{ *backpressure.Backlog }
-
-func (b doorBacklog) Look(now int64, ask ingress.Ask) ingress.Room {
-	a := b.Backlog.Look(now, backpressure.Ask(ask))
-	return ingress.Room{OK: a.OK, Wait: a.Wait, Stalled: a.Stalled, Full: a.Full, Own: a.Own}
-}
-
-func (b doorBacklog) Enter(now int64, ask ingress.Ask, bytes int) {
-	b.Backlog.Enter(now, backpressure.Ask(ask), bytes)
-}
-
-// doorLimits gives the door the limits, as the process does.
-type doorLimits struct{ set *limits.Set }
-
-func (l doorLimits) Look(now int64, id ingress.Identity, cost int64) (ingress.Excess, bool) {
-	who := limits.Identity(id)
-	e, within := l.set.Look(now, &who, cost)
-	if within {
-		return ingress.Excess{}, true
-	}
-	wait := e.Wait
-	if wait == algorithms.Never {
-		wait = ingress.NoRetry
-	}
-	return ingress.Excess{Scope: string(e.Scope), Key: e.Key, Limit: e.Rule.String(), Wait: wait}, false
-}
-
-func (l doorLimits) Take(now int64, _ ingress.Identity, cost int64) { l.set.Take(now, cost) }
-
-func (l doorLimits) Quotas(int64, ingress.Identity) []ingress.Quota { return nil }

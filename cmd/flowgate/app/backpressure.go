@@ -6,22 +6,7 @@ import (
 
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
-	"github.com/flowgate/flowgate/internal/ingress"
 )
-
-// doorBacklog gives the front door the backlog.
-type doorBacklog struct{ *backpressure.Backlog }
-
-// Look implements ingress.Backpressure.
-func (b doorBacklog) Look(now int64, ask ingress.Ask) ingress.Room {
-	a := b.Backlog.Look(now, backpressure.Ask(ask))
-	return ingress.Room{OK: a.OK, Wait: a.Wait, Stalled: a.Stalled, Full: a.Full, Own: a.Own}
-}
-
-// Enter implements ingress.Backpressure.
-func (b doorBacklog) Enter(now int64, ask ingress.Ask, bytes int) {
-	b.Backlog.Enter(now, backpressure.Ask(ask), bytes)
-}
 
 // stalled reports whether nothing is delivered on purpose, and until when, 0 if nobody
 // knows.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowgate/flowgate/cmd/flowgate/app/broker"
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
+	"github.com/flowgate/flowgate/internal/admission"
 	"github.com/flowgate/flowgate/internal/backpressure"
 	"github.com/flowgate/flowgate/internal/consumers"
 	"github.com/flowgate/flowgate/internal/ingress"
@@ -249,7 +250,7 @@ func (g *gateway) makePath(ctx context.Context) (err error) {
 	}
 	g.door, err = ingress.New(door, ingress.Deps{
 		Receive: receive, Forward: forward, Answers: answers,
-		Limits: doorLimits{g.limits}, Backpressure: doorBacklog{g.backlog}, Confirmed: g.backlog.Confirmed,
+		Limits: admission.Limits{Set: g.limits}, Backpressure: admission.Backlog{Backlog: g.backlog}, Confirmed: g.backlog.Confirmed,
 		Witness: doorWitness{g}, Recorder: g.recorder,
 		Name: names.Subjects, Stream: names.Stream, Backlog: names.Backlog,
 		StoredCanary: g.cfg.NATS.Replicas > 1,
