@@ -52,7 +52,7 @@ type Refused struct {
 	Reason Reason
 	// Scope, Key and Limit say which limit refused; empty for other reasons.
 	Scope, Key, Limit string
-	// RetryAfter is the hint: a try after that time passes. NoRetry: there was none.
+	// RetryAfter is the hint: a try after that time passes, as a rule. NoRetry: there was none.
 	RetryAfter time.Duration
 	// Code is that of HTTP, and ErrCode the gateway's or the broker's number.
 	Code        int

@@ -11,6 +11,12 @@ const (
 	// grace is how long after its time a slot is kept: over HTTP Retry-After is in whole
 	// seconds, and the way takes its time.
 	grace = 2 * time.Second
+	// leastSooner is the least time before another try, and the least it must gain, to be
+	// told to look in before the slot.
+	leastSooner = time.Second
+	// leastSpread is the least time over whose second half those without a slot are spread:
+	// nobody counts how many they are.
+	leastSpread = 10 * time.Second
 )
 
 // Ask is a message that asks for admission.
@@ -29,9 +35,10 @@ type Answer struct {
 	Full bool
 	// Own: it is refused because of its tenant's own messages, TENANT_MAX.
 	Own bool
-	// Wait is the time after which a retry will pass.
+	// Wait is the time after which to try again.
 	Wait time.Duration
-	// Kept: a slot at the end of Wait is kept for it.
+	// Kept: a slot at the end of Wait is kept for it, and it will pass. If not, it may, or have
+	// a slot later.
 	Kept bool
 	// Stalled: nothing is delivered at present, and Wait is a guess.
 	Stalled bool
@@ -165,7 +172,7 @@ func (b *Backlog) refuse(now int64, ask Ask, t *tenant, held ref, full bool) Ans
 	if held != 0 {
 		if at := b.slots.at(held); at > now+int64(early) {
 			if ask.ID != "" {
-				r.Wait, r.Kept = time.Duration(at-now), true
+				r.Wait, r.Kept = b.sooner(now, time.Duration(at-now))
 				return r
 			}
 		} else {
@@ -191,7 +198,7 @@ func (b *Backlog) refuse(now int64, ask Ask, t *tenant, held ref, full bool) Ans
 	switch {
 	case r.Wait > maxHint || b.slots.full() || t.slots >= maxSlots/2:
 		// Beyond the horizon nothing is promised, so that they are not all told the same.
-		r.Wait = b.spread(maxHint)
+		r.Wait = b.spread(min(maxHint, max(2*b.soonest(now), leastSpread)))
 	case ask.Least < 0 || ask.Least > r.Wait:
 		// It could not use it.
 	default:
@@ -200,9 +207,35 @@ func (b *Backlog) refuse(now int64, ask Ask, t *tenant, held ref, full bool) Ans
 		t.slots++
 		b.tenants.rate(t)
 		b.saturated = true
-		r.Kept = true
+		if r.Kept = true; ask.ID != "" { // without one it would be taken for another when it looks in
+			r.Wait, r.Kept = b.sooner(now, r.Wait)
+		}
 	}
 	return r
+}
+
+// sooner is the hint of a message whose slot is so far off, and whether it is that of the
+// slot. Slots lie as far apart as if all who share the rate went on for ever. If they do
+// not, all who wait now may be through long before the slots of a tenant whose line is
+// longer than the others', and the outlet would idle until then. So it is told to look in
+// at that time. Unless there is room it is refused again, and its slot stays its own.
+func (b *Backlog) sooner(now int64, slot time.Duration) (wait time.Duration, kept bool) {
+	if b.raised&^(1<<Depth) != 0 {
+		return slot, true
+	}
+	soonest := max(b.soonest(now), leastSooner)
+	if slot-soonest < max(soonest/2, leastSooner) {
+		return slot, true // to ask twice is not worth it
+	}
+	return soonest, false
+}
+
+// soonest is the time until anyone is let in, if all who have a slot come and nobody else.
+func (b *Backlog) soonest(now int64) time.Duration {
+	from, _ := b.stall(now)
+	ahead := b.depth() + uint64(b.slots.live)
+	ahead -= min(ahead, b.rules.Low/10*9)
+	return time.Duration(min(float64(from-now)+b.drainTime(now, ahead), never))
 }
 
 // refuseOwn is for a tenant that holds TENANT_MAX messages: the hint is the time until so

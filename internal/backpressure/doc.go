@@ -19,8 +19,13 @@
 // at its part of LOW and owes nobody a place. Slots that nobody claims idle nobody: below
 // 0.9 of LOW anyone is let in. With FAIR off all tenants are one.
 //
+// The rate is shared with others who may have nothing more to send long before the end of
+// one tenant's line. Who has a slot much later than the time in which all who wait now can
+// be delivered is told that time in its place, and looks in: let in below 0.9 of LOW, else
+// refused until its slot, which is kept.
+//
 // A slot is forgotten some seconds after its time; those further off than a minute are not
-// promised: they are spread over half a minute. While nobody knows how long nothing will be
+// promised: they are spread over the second half of a minute, or of twice that time. While nobody knows how long nothing will be
 // delivered the hint is as long again as that has lasted. A restart forgets all promises.
 //
 // The package counts and decides; it neither sends NAKs nor reads streams.

@@ -111,7 +111,8 @@ func (b *Backlog) hint(now int64, a *tenant, full bool) time.Duration {
 		return min(max(2*time.Duration(now-b.stalledSince), 2*firstStall), maxHint)
 	}
 	at := a.after(from+first, gap)
-	return min(max(time.Duration(at-now), minHint), maxHint)
+	wait, _ := b.sooner(now, min(max(time.Duration(at-now), minHint), maxHint))
+	return wait
 }
 
 // Stay is how long a message of a tenant that is admitted at the instant now will wait

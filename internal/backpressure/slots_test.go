@@ -194,6 +194,59 @@ func TestBeyondTheHorizon(t *testing.T) {
 	})
 }
 
+// Whose line is much longer than the others' is told to look in when all who wait may be
+// through. If others went on meanwhile it waits for its slot, which is kept; if they did
+// not, it is let in and nothing idles. Without an id it is told its slot.
+func TestLookingInBeforeTheSlot(t *testing.T) {
+	const others = 9
+	for _, ended := range []bool{true, false} {
+		h := newHandBy(t, fairRules)
+		for i := range others {
+			h.publish(fmt.Sprint("other", i), 100)
+		}
+		h.fill(1000) // 100 of each, and 200 a second: each has 20 a second
+		for i := range others {
+			h.ask(fmt.Sprint("other", i), "0")
+		}
+		var last Answer
+		for i := range 200 {
+			last = h.ask("acme", fmt.Sprint(i))
+		}
+		// 280 above 0.9 of LOW and 209 slots are gone in 2.45 s; its 200 slots reach to 11 s.
+		h.near("told to look in", last.Wait, 2445*time.Millisecond)
+		if last.OK || last.Kept {
+			t.Fatalf("%+v", last)
+		}
+		if a := h.ask("acme", ""); a.Wait < 10*time.Second || !a.Kept {
+			t.Errorf("without an id: %+v", a)
+		}
+		if a := h.ask("acme", "0"); a.Wait > time.Second+time.Millisecond || !a.Kept {
+			t.Errorf("the first of the line: %+v", a)
+		}
+		h.now += last.Wait
+		if ended {
+			for i := range others {
+				h.settle(fmt.Sprint("other", i), 40)
+			}
+			h.admit("199")
+			continue
+		}
+		again := h.ask("acme", "199")
+		if again.OK {
+			t.Fatal("let in before others who went on")
+		}
+		for ; !again.Kept; again = h.ask("acme", "199") {
+			h.now += again.Wait
+		}
+		h.near("its slot", h.now+again.Wait-time.Hour, 1000*time.Millisecond+199*50*time.Millisecond)
+		for i := range others {
+			h.settle(fmt.Sprint("other", i), 1) // there is room for it, and no more
+		}
+		h.now += again.Wait
+		h.admit("199")
+	}
+}
+
 // A message that its limits hold back longer than the slot takes none.
 func TestLimitsThatWaitLonger(t *testing.T) {
 	both(t, func(t *testing.T, rules Rules) {

@@ -128,7 +128,7 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	}
 	consumer, err := stream.Consumer(bounded, s.deps.Consumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		s.reset("the consumer was deleted")
+		s.reset(errors.New("the consumer was deleted"))
 		return nil
 	}
 	if err != nil {
@@ -212,11 +212,11 @@ func (s *Shaper) look(ctx context.Context, js jetstream.JetStream) error {
 	}
 	switch {
 	case moved:
-		s.reset("the consumer has another leader")
+		s.reset(errors.New("the consumer has another leader"))
 	case lost:
-		s.reset("messages were handed out and did not come in")
+		s.reset(errors.New("messages were handed out and did not come in"))
 	case doubt:
-		s.reset("the index and the stream disagree")
+		s.reset(errors.New("the index and the stream disagree"))
 	}
 	return nil
 }

@@ -43,15 +43,15 @@ func (s *Shaper) feed(ctx context.Context) error {
 		if ctx.Err() != nil || s.deps.NATS.IsClosed() {
 			break
 		}
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > time.Minute || errors.Is(err, errReconnected) {
 			pause = retryPause
 		}
 		s.log.Warn("feed begins anew", "reason", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
+		if s.rest(ctx, pause) {
+			pause = retryPause
+		} else {
+			pause = min(2*pause, maxRetryPause)
 		}
-		pause = min(2*pause, maxRetryPause)
 		if !s.leased(ctx) {
 			break
 		}
@@ -63,6 +63,26 @@ func (s *Shaper) feed(ctx context.Context) error {
 		return errors.New("shaper: the NATS connection was closed for good")
 	}
 	return nil
+}
+
+// rest waits until the feed is to begin anew: for the pause, or until the connection is
+// there again, since it was in vain before. Who else asks for a reset meanwhile gets it
+// then.
+func (s *Shaper) rest(ctx context.Context, pause time.Duration) (reconnected bool) {
+	end := time.NewTimer(pause)
+	defer end.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-end.C:
+			return false
+		case reason := <-s.resync:
+			if errors.Is(reason, errReconnected) {
+				return true
+			}
+		}
+	}
 }
 
 // leased waits for the lease: whoever does not hold it must not take from the consumer
@@ -77,6 +97,8 @@ func (s *Shaper) leased(ctx context.Context) bool {
 	}
 	return true
 }
+
+var errReconnected = errors.New("reconnected to NATS")
 
 const (
 	retryPause    = 50 * time.Millisecond
@@ -117,7 +139,7 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	watch.Go(func() {
 		select {
 		case reason := <-s.resync:
-			stop(errors.New(reason))
+			stop(reason)
 		case <-read.Done():
 		}
 	})
@@ -253,7 +275,7 @@ func (s *Shaper) watchConnection(ctx context.Context) error {
 			if !ok || e == nats.CLOSED {
 				return errors.New("shaper: the NATS connection was closed for good")
 			}
-			s.reset("reconnected to NATS")
+			s.reset(errReconnected)
 		}
 	}
 }

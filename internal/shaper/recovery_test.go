@@ -2,10 +2,13 @@ package shaper
 
 import (
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -71,6 +74,51 @@ func TestConnectionLost(t *testing.T) {
 		conforms(t, r.destination.log(), 120, config().Rate)
 		r.once(120)
 	})
+}
+
+// way leads to the server, unless it is barred.
+type way struct {
+	*server.Server
+	barred atomic.Bool
+}
+
+func (w *way) InProcessConn() (net.Conn, error) {
+	if w.barred.Load() {
+		return nil, errors.New("barred")
+	}
+	return w.Server.InProcessConn()
+}
+
+// However long the broker was away, deliveries go on as soon as it is back: the pauses
+// between the attempts that were in vain are not waited out.
+func TestDeliveriesGoOnAtOnceAfterAnOutage(t *testing.T) {
+	for _, away := range []time.Duration{700 * time.Millisecond, 2 * time.Second, 20 * time.Second} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			w := &way{Server: r.server}
+			nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+				nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			r.run(config(), func(d *Deps) { d.NATS = nc })
+			time.Sleep(time.Second)
+			w.barred.Store(true)
+			if err := nc.ForceReconnect(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(away)
+			r.publish("acme", 1)
+			w.barred.Store(false)
+			time.Sleep(300 * time.Millisecond)
+			if n := len(r.destination.log()); n != 1 {
+				t.Errorf("away for %v: %d deliveries 300 ms after it was back", away, n)
+			}
+			time.Sleep(10 * time.Second)
+			r.once(1)
+		})
+	}
 }
 
 func TestConnectionClosedForGood(t *testing.T) {

@@ -101,7 +101,7 @@ type Shaper struct {
 	filling int64 // the dispatcher's: since when a batch could leave that is not full
 	wake    chan struct{}
 	dozing  atomic.Bool // the dispatcher waits for the clock alone, and not for long
-	resync  chan string // asks for a reset of the consumer, with the reason
+	resync  chan error  // asks for a reset of the consumer, with the reason
 	looked  chan struct{}
 	// taken is of the messages handed out since the last reset the last that came in; the
 	// feed alone sets it.
@@ -138,7 +138,7 @@ func New(cfg Config, deps Deps) (*Shaper, error) {
 		jobs:   make(chan job, deps.Concurrency),
 		odd:    map[uint64]string{},
 		wake:   make(chan struct{}, 1),
-		resync: make(chan string, 1),
+		resync: make(chan error, 1),
 		looked: make(chan struct{}),
 	}
 	s.acks = newAcks(deps.NATS, s.settled)
@@ -456,7 +456,7 @@ func (s *Shaper) poke() {
 }
 
 // reset asks the feed to reset the consumer.
-func (s *Shaper) reset(reason string) {
+func (s *Shaper) reset(reason error) {
 	select {
 	case s.resync <- reason:
 	default:
