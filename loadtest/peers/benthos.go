@@ -74,7 +74,7 @@ func (p *benthosPeer) Start(ctx context.Context, s setup) error {
 	env := service.NewEnvironment()
 	err = errors.Join(
 		env.RegisterInput("peers_jetstream", service.NewConfigSpec(), func(*service.ParsedConfig, *service.Resources) (service.Input, error) {
-			return &jetStreamInput{consumer: c, ahead: max(2, s.Workers)}, nil
+			return &jetStreamInput{consumer: c, ahead: s.Ahead}, nil
 		}),
 		env.RegisterOutput("peers_database", service.NewConfigSpec(), func(*service.ParsedConfig, *service.Resources) (service.Output, int, error) {
 			return databaseOutput{s.Write}, s.Workers, nil

@@ -19,7 +19,7 @@ const (
 func measureCeiling(ctx context.Context, c contestant, length time.Duration, dir, broker string) (_ result, err error) {
 	var sent, delivered, last atomic.Int64
 	began := time.Now()
-	s := setup{Dir: dir, Broker: broker, Backlog: ceilingBacklog, Workers: ceilingWorkers, Write: func(context.Context, []byte) error {
+	s := setup{Dir: dir, Broker: broker, Backlog: ceilingBacklog, Workers: ceilingWorkers, Ahead: ahead * ceilingWorkers, Write: func(context.Context, []byte) error {
 		delivered.Add(1)
 		last.Store(int64(time.Since(began)))
 		return nil

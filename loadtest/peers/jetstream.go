@@ -26,7 +26,7 @@ type workQueue struct {
 
 // open starts the server on a port of loopback and makes the stream.
 func (q *workQueue) open(ctx context.Context, s setup) (err error) {
-	q.server, err = server.NewServer(&server.Options{JetStream: true, StoreDir: s.Dir, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true})
+	q.server, err = server.NewServer(&server.Options{JetStream: true, StoreDir: s.Dir, SyncInterval: syncEvery, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true})
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (q *workQueue) open(ctx context.Context, s setup) (err error) {
 // consumer is the one durable consumer.
 func (q *workQueue) consumer(ctx context.Context, s setup) (jetstream.Consumer, error) {
 	return q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: s.Workers,
+		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: s.Ahead,
 	})
 }
 
@@ -92,7 +92,7 @@ func (p *jetStreamPeer) Start(ctx context.Context, s setup) error {
 	if err != nil {
 		return err
 	}
-	if p.messages, err = c.Messages(jetstream.PullMaxMessages(max(2, s.Workers))); err != nil {
+	if p.messages, err = c.Messages(jetstream.PullMaxMessages(s.Ahead)); err != nil {
 		return err
 	}
 	work := make(chan jetstream.Msg)

@@ -23,6 +23,7 @@ var bears = fragile.Config{
 const (
 	perSecond   = 200 // the rate: 80 % of what the database bears
 	workers     = 8
+	ahead       = 8 // messages for each of them
 	messageSize = 256
 	answerIn    = 5 * time.Second // a producer waits no longer
 	quiet       = "quiet-"        // the beginning of the quiet tenants' names
@@ -101,6 +102,7 @@ func measure(ctx context.Context, c contestant, p phase, dir, broker string, led
 	if c.bare {
 		s.Rate, s.Workers = 0, bareWorkers
 	}
+	s.Ahead = ahead * s.Workers
 	one := c.make()
 	defer func() { err = errors.Join(err, one.Close()) }()
 	if err := one.Start(ctx, s); err != nil {

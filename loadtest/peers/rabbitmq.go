@@ -45,7 +45,7 @@ func (p *rabbitMQPeer) Start(ctx context.Context, s setup) (err error) {
 	}); err != nil {
 		return err
 	}
-	if err := p.consumer.Qos(s.Workers, 0, false); err != nil {
+	if err := p.consumer.Qos(s.Ahead, 0, false); err != nil {
 		return err
 	}
 	deliveries, err := p.consumer.Consume(rabbitQueue, "worker", false, false, false, false, nil)

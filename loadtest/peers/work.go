@@ -88,7 +88,7 @@ func recoverFrom(ctx context.Context, c contestant, p phase, dir, broker string,
 	r.ledger = ledger
 	one := c.make()
 	defer func() { err = errors.Join(err, one.Close()) }()
-	if err := one.Start(ctx, setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Write: r.wrap(db.Do)}); err != nil {
+	if err := one.Start(ctx, setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Ahead: ahead * workers, Write: r.wrap(db.Do)}); err != nil {
 		return result{}, fmt.Errorf("start after the kill: %w", err)
 	}
 	r.began = time.Now()
