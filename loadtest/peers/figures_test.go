@@ -2,7 +2,9 @@ package main
 
 import (
 	"math"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -64,6 +66,22 @@ func TestFairness(t *testing.T) {
 func TestTextsAreCountedWithoutTheirNumbers(t *testing.T) {
 	if a, b := shape("retry_after_ms=60"), shape("retry_after_ms=1250"); a != b || a != "retry_after_ms=#" {
 		t.Errorf("%q and %q", a, b)
+	}
+}
+
+// Lost is what was acknowledged and came in neither life; what came twice is told apart.
+func TestTheLedger(t *testing.T) {
+	r, err := readLedger(strings.NewReader("a 1\na 2\nd 1\na 3\nd 1\nd 9\n"), true)
+	if want := (result{Phase: crash, Settled: true, Accepted: 3, Delivered: 1, Missing: 2, Repeats: 1}); err != nil || !reflect.DeepEqual(r, want) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := readLedger(strings.NewReader("a 1\n"), false); err != nil || missing(r) != "1 still waiting" {
+		t.Errorf("what was not waited for is called lost: %+v, %v", r, err)
+	}
+	for _, bad := range []string{"", "d 1\n", "a 1\nnonsense\n"} {
+		if r, err := readLedger(strings.NewReader(bad), true); err == nil {
+			t.Errorf("%q: %+v", bad, r)
+		}
 	}
 }
 
