@@ -155,6 +155,7 @@ var sheets = []sheet{
 		columns: []column{
 			{"messages a second", func(r result) string { return digits(r.Through) }, more(func(r result) float64 { return r.Through })},
 			{"resident", resident1, less(func(r result) float64 { return r.MiB })},
+			{"refused or unanswered", number(func(r result) int { return r.Refused + r.Unanswered }), less(func(r result) float64 { return float64(r.Refused + r.Unanswered) })},
 			{"missing", missing, less(func(r result) float64 { return float64(r.Missing) })},
 		},
 	},
