@@ -15,7 +15,7 @@ type column struct {
 	head string
 	text func(result) string
 	// loss is less the better the figure is; nil: none is better than another. Figures
-	// that read alike are alike.
+	// that read alike or lose alike are alike.
 	loss func(result) float64
 }
 
@@ -83,11 +83,19 @@ func answered(r result) float64 {
 	return float64(r.Accepted+r.Refused) / float64(r.Offered)
 }
 
+// quoted are all texts, most frequent first, with their part if there are several.
 func quoted(r result) string {
-	if len(r.Told) == 0 {
+	switch len(r.Told) {
+	case 0:
 		return "nothing was refused"
+	case 1:
+		return "`" + r.Told[0].Text + "`"
 	}
-	return "`" + r.Told[0].Text + "`"
+	var texts []string
+	for _, t := range r.Told {
+		texts = append(texts, thousands(t.Times)+" × `"+t.Text+"`")
+	}
+	return strings.Join(texts, ", ")
 }
 
 func missing(r result) string {
@@ -110,10 +118,11 @@ var sheets = []sheet{
 		},
 	},
 	{
-		title: "Overload: the rate", phase: overload, note: "Five tenants send three times what the database bears. Work waits all the time; the gap is the time between calls of the database.",
+		title: "Overload: the rate", phase: overload, note: "Five tenants send three times what the database bears. Work waits all the time; the gap is the time between calls of the database. Most and least are in any second, wherever it begins: the rate is kept if the most is not above it by more than the one call that ends a second and begins the next.",
 		columns: []column{
 			{"of the rate, mean", share(func(r result) float64 { return r.Held }), func(r result) float64 { return math.Abs(1 - r.Held) }},
-			{"most in any second, of the rate", share(func(r result) float64 { return r.Worst }), nil},
+			{"most in any second, of the rate", share(func(r result) float64 { return r.Worst }), func(r result) float64 { return max(0, r.Worst-1-1.0/perSecond) }},
+			{"least", share(func(r result) float64 { return r.Least }), more(func(r result) float64 { return min(1, r.Least) })},
 			{"gap p50", inMS(func(r result) float64 { return r.GapP50 }), nil},
 			{"gap p99", inMS(func(r result) float64 { return r.GapP99 }), less(func(r result) float64 { return r.GapP99 })},
 			{"gap std", inMS(func(r result) float64 { return r.GapStd }), less(func(r result) float64 { return r.GapStd })},
@@ -122,12 +131,14 @@ var sheets = []sheet{
 		},
 	},
 	{
-		title: "Overload: what producers are told", phase: overload, note: "The text is the error that the client library returned, from this run. Answered is within 5 s.",
+		title: "Overload: what producers are told", phase: overload, note: "The text is the error that the client library returned, from this run. Answered is within 5 s; an answer that did not come by then counts as one of 5 s. Missing is what was accepted and did not come to the database.",
 		columns: []column{
 			{"answered", share(answered), more(answered)},
 			{"answer p99", inMS(func(r result) float64 { return r.AnswerP99 }), less(func(r result) float64 { return r.AnswerP99 })},
+			{"accepted", number(func(r result) int { return r.Accepted }), nil},
 			{"refused", number(func(r result) int { return r.Refused }), nil},
-			{"with", quoted, nil},
+			{"missing", missing, less(func(r result) float64 { return float64(r.Missing) })},
+			{"refused with", quoted, nil},
 		},
 	},
 	{
@@ -185,13 +196,13 @@ func (o outcome) result(peer, phase string) (result, bool) {
 // rows fills a sheet, and marks what is best in each column; what has no rate does not
 // compete.
 func (o outcome) rows(s sheet) (rows []row) {
-	best := make([]string, len(s.columns))
+	least, best := make([]float64, len(s.columns)), make([]string, len(s.columns))
 	for i, c := range s.columns {
-		least := math.Inf(1)
+		least[i] = math.Inf(1)
 		for _, one := range contestants {
 			r, ok := o.result(one.Name, s.phase)
-			if ok && !one.bare && c.loss != nil && c.loss(r) < least {
-				least, best[i] = c.loss(r), c.text(r)
+			if ok && !one.bare && c.loss != nil && c.loss(r) < least[i] {
+				least[i], best[i] = c.loss(r), c.text(r)
 			}
 		}
 	}
@@ -203,7 +214,7 @@ func (o outcome) rows(s sheet) (rows []row) {
 		out := row{contestant: one}
 		for i, c := range s.columns {
 			out.cells = append(out.cells, c.text(r))
-			out.best = append(out.best, !one.bare && c.loss != nil && c.text(r) == best[i])
+			out.best = append(out.best, !one.bare && c.loss != nil && (c.text(r) == best[i] || c.loss(r) == least[i]))
 		}
 		rows = append(rows, out)
 	}
