@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"html"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -58,8 +60,8 @@ func (o outcome) frame() string {
 func (o outcome) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", o.frame())
-	for name, why := range o.Absent {
-		fmt.Fprintf(&b, "\nNot measured: %s: %s.\n", name, why)
+	for _, name := range slices.Sorted(maps.Keys(o.Absent)) {
+		fmt.Fprintf(&b, "\nNot measured: %s: %s.\n", name, o.Absent[name])
 	}
 	fmt.Fprintf(&b, "\n![Calls of the database and what it finished in the overload, a row for each](images/comparison-overload.svg)\n")
 	after := map[string]string{
@@ -94,8 +96,8 @@ func (o outcome) markdown() string {
 	}
 	fmt.Fprintf(&b, "\n### How each is set, and why\n\n")
 	for _, c := range contestants {
-		if _, ok := o.result(c.Name, overload); ok {
-			fmt.Fprintf(&b, "- **%s** (%s). %s\n", c.Title, o.Versions[c.Name], c.Setting)
+		if version, ok := o.Versions[c.Name]; ok {
+			fmt.Fprintf(&b, "- **%s** (%s). %s\n", c.Title, version, c.Setting)
 		}
 	}
 	return b.String()
@@ -141,8 +143,8 @@ td,th{padding:.25rem .6rem;border-bottom:1px solid #8884;text-align:right}td:fir
 	}
 	b.WriteString("</ul>\n<h2>How each is set, and why</h2>\n<ul>\n")
 	for _, c := range contestants {
-		if _, ok := o.result(c.Name, overload); ok {
-			fmt.Fprintf(&b, "<li><b>%s</b> (%s). %s</li>\n", html.EscapeString(c.Title), html.EscapeString(o.Versions[c.Name]), html.EscapeString(strings.ReplaceAll(c.Setting, "`", "")))
+		if version, ok := o.Versions[c.Name]; ok {
+			fmt.Fprintf(&b, "<li><b>%s</b> (%s). %s</li>\n", html.EscapeString(c.Title), html.EscapeString(version), html.EscapeString(strings.ReplaceAll(c.Setting, "`", "")))
 		}
 	}
 	b.WriteString("</ul></html>\n")

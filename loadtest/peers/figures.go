@@ -220,14 +220,14 @@ func (r *record) result(p phase, settled bool, crashes int) result {
 // fairness compares what tenants got with what max-min fairness would have given them of
 // as much.
 func (r *record) fairness(p phase, out *result) {
-	var tenants []string
+	var names []string
 	sent, accepted, got := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	var waits []time.Duration
 	total := 0.0
 	for _, m := range r.messages {
 		if m.due >= p.Warm {
 			if sent[m.tenant] == 0 {
-				tenants = append(tenants, m.tenant)
+				names = append(names, m.tenant)
 			}
 			sent[m.tenant]++
 			if m.accepted {
@@ -242,15 +242,15 @@ func (r *record) fairness(p phase, out *result) {
 			total++
 		}
 	}
-	slices.Sort(tenants)
-	demands := make([]float64, len(tenants))
-	for i, t := range tenants {
+	slices.Sort(names)
+	demands := make([]float64, len(names))
+	for i, t := range names {
 		demands[i] = sent[t]
 	}
 	ideal := shares(total, demands)
-	x := make([]float64, len(tenants))
+	x := make([]float64, len(names))
 	var quietSent, quietAccepted, quietGot float64
-	for i, t := range tenants {
+	for i, t := range names {
 		if ideal[i] > 0 {
 			x[i] = got[t] / ideal[i]
 		}

@@ -13,7 +13,9 @@ import (
 )
 
 // natsVersion is that of the server that the JetStream rows share.
-func natsVersion() string { return "nats-server " + server.VERSION }
+func natsVersion() string {
+	return "nats-server " + server.VERSION + ", nats.go " + versionOf("github.com/nats-io/nats.go")
+}
 
 // workQueue is a NATS server of one's own with a bounded work queue, and the producers'
 // side of it; those on JetStream share it.
@@ -22,6 +24,8 @@ type workQueue struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream jetstream.Stream
+	// perSubject gives each of the tenants its part of the messages.
+	perSubject bool
 }
 
 // open starts the server on a port of loopback and makes the stream.
@@ -40,10 +44,14 @@ func (q *workQueue) open(ctx context.Context, s setup) (err error) {
 	if q.js, err = jetstream.New(q.nc); err != nil {
 		return err
 	}
-	q.stream, err = q.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	cfg := jetstream.StreamConfig{
 		Name: "WORK", Subjects: []string{"work.>"}, Retention: jetstream.WorkQueuePolicy,
 		Discard: jetstream.DiscardNew, MaxMsgs: int64(s.Backlog),
-	})
+	}
+	if q.perSubject {
+		cfg.MaxMsgsPerSubject, cfg.DiscardNewPerSubject = int64(s.Backlog/tenants), true
+	}
+	q.stream, err = q.js.CreateOrUpdateStream(ctx, cfg)
 	return err
 }
 

@@ -171,7 +171,7 @@ var sheets = []sheet{
 		},
 	},
 	{
-		title: "Memory in the overload", phase: overload, note: "Most resident of all processes: peer, producers, and broker where there is one. The last rows show what the producers and this program take alone.",
+		title: "Memory in the overload", phase: overload, note: "Most resident of all processes: peer, producers, and broker where there is one; NATS servers are in the peer's process, as flowgate's is. The producers and this program take nearly all of the pool's.",
 		columns: []column{{"resident", resident1, less(func(r result) float64 { return r.MiB })}},
 	},
 }

@@ -102,14 +102,12 @@ func recoverFrom(ctx context.Context, c contestant, p phase, dir, broker string,
 	return result{Phase: recovery, Settled: settled}, ctx.Err()
 }
 
-// contest runs one contestant through all phases, one after the other.
+// contest runs one contestant through its phases, one after the other. A broker that is a
+// program of its own serves them all, and so is warm; each finds an empty queue.
 func contest(ctx context.Context, c contestant, short bool, progress io.Writer) (results []result, version string, err error) {
 	version = c.Version()
 	run := func(b *brokertest.Broker) error {
-		for _, what := range []string{steady, overload, noise, ceiling, crash} {
-			if c.bare && what != overload {
-				continue
-			}
+		for _, what := range c.phases() {
 			url := ""
 			if b != nil {
 				url = b.URL()
