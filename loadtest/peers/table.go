@@ -275,6 +275,10 @@ func (o outcome) print(out io.Writer) error {
 
 // machine says where and when it was measured.
 func (o outcome) machine() string {
-	return fmt.Sprintf("%d cores (%s), %s, %s, %s; load of the machine before the run %s; took %s",
+	short := ""
+	if o.Short {
+		short = "a short run of several side by side, whose figures mean nothing; "
+	}
+	return short + fmt.Sprintf("%d cores (%s), %s, %s, %s; load of the machine before the run %s; took %s",
 		o.Processors, o.Processor, o.System, o.Go, o.Began.Format("2006-01-02 15:04 UTC"), o.Load, o.Took)
 }
