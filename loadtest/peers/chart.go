@@ -89,7 +89,7 @@ func classOf(c contestant) string {
 // barsOf makes bars of one figure.
 func (o outcome) barsOf(phase string, value func(result) float64, text func(result) string) (list []bar) {
 	for _, c := range contestants {
-		if r, ok := o.result(c.Name, phase); ok {
+		if r, ok := o.result(c.Name, phase); ok && value(r) > 0 { // else there is nothing that was measured
 			list = append(list, bar{c.Title, text(r), value(r), classOf(c)})
 		}
 	}
@@ -106,7 +106,7 @@ func (o outcome) courses() string {
 			shown = append(shown, c)
 		}
 	}
-	p := &picture{title: "Three times what the database bears, a second", width: 860, height: int(80 + each*float64(len(shown)))}
+	p := &picture{title: "Three times what the database bears: calls of it a second", width: 860, height: int(80 + each*float64(len(shown)))}
 	p.about = "For each contestant a row with time from left to right: calls of the database and what it finished, by spans of a fifth of a second, and the rate as a dashed line."
 	p.text("title", 16, 26, "start", p.title)
 	top := 2.0 * perSecond
@@ -154,5 +154,7 @@ func (o outcome) charts() []chart {
 			}), 0, "")},
 		{"comparison-ceiling.svg", bars("Most messages a second with no rate", "256 producers that each wait for their answer; a database that costs nothing", o.barsOf(ceiling,
 			func(r result) float64 { return r.Through }, func(r result) string { return digits(r.Through) + "/s" }), 0, "")},
+		{"comparison-memory.svg", bars("Most memory in the overload", "resident: contestant, producers, and broker where it is a program of its own", o.barsOf(overload,
+			func(r result) float64 { return r.MiB }, resident1), 0, "")},
 	}
 }

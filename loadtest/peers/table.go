@@ -42,9 +42,12 @@ func inMS(of func(result) float64) func(result) string {
 		if v := of(r); v > 0 {
 			return digits(v) + " ms"
 		}
-		return "–"
+		return unmeasured
 	}
 }
+
+// unmeasured stands for a figure that there is none of.
+const unmeasured = "–"
 
 // digits are three that count.
 func digits(v float64) string {
@@ -178,7 +181,7 @@ var sheets = []sheet{
 
 func resident1(r result) string {
 	if r.MiB == 0 {
-		return "–"
+		return unmeasured
 	}
 	return digits(r.MiB) + " MiB"
 }
@@ -201,7 +204,7 @@ func (o outcome) rows(s sheet) (rows []row) {
 		least[i] = math.Inf(1)
 		for _, one := range contestants {
 			r, ok := o.result(one.Name, s.phase)
-			if ok && !one.bare && c.loss != nil && c.loss(r) < least[i] {
+			if ok && !one.bare && c.loss != nil && c.text(r) != unmeasured && c.loss(r) < least[i] {
 				least[i], best[i] = c.loss(r), c.text(r)
 			}
 		}
@@ -213,8 +216,9 @@ func (o outcome) rows(s sheet) (rows []row) {
 		}
 		out := row{contestant: one}
 		for i, c := range s.columns {
-			out.cells = append(out.cells, c.text(r))
-			out.best = append(out.best, !one.bare && c.loss != nil && (c.text(r) == best[i] || c.loss(r) == least[i]))
+			text := c.text(r)
+			out.cells = append(out.cells, text)
+			out.best = append(out.best, !one.bare && c.loss != nil && text != unmeasured && (text == best[i] || c.loss(r) == least[i]))
 		}
 		rows = append(rows, out)
 	}
@@ -239,6 +243,9 @@ func (o outcome) better() (lines []string) {
 				if r.best[i] {
 					who, cell = append(who, r.Title), r.cells[i]
 				}
+			}
+			if len(who) == 0 {
+				continue // nothing was measured
 			}
 			lines = append(lines, fmt.Sprintf("%s, %s: %s with %s; flowgate %s", s.title, c.head, strings.Join(who, " and "), cell, rows[ours].cells[i]))
 		}
