@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -146,8 +147,10 @@ type chart struct{ file, svg string }
 func (o outcome) charts() []chart {
 	return []chart{
 		{"comparison-overload.svg", o.courses()},
-		{"comparison-jitter.svg", bars("Time between calls of the database, standard deviation", "in the overload; less is more even", o.barsOf(overload,
-			func(r result) float64 { return r.GapStd }, inMS(func(r result) float64 { return r.GapStd })), 0, "")},
+		// Without a rate most calls are of the moment before the database goes down: nothing to
+		// compare.
+		{"comparison-jitter.svg", bars("Time between calls of the database, standard deviation", "in the overload; less is more even", slices.DeleteFunc(o.barsOf(overload,
+			func(r result) float64 { return r.GapStd }, inMS(func(r result) float64 { return r.GapStd })), func(b bar) bool { return b.class == "bare" }), 0, "")},
 		{"comparison-fairness.svg", bars("What a quiet tenant's message waits beside a noisy one, p99", "from when it was due to when the database had it, of those accepted; in brackets how many were",
 			o.barsOf(noise, func(r result) float64 { return r.QuietP99 }, func(r result) string {
 				return fmt.Sprintf("%s ms (%.0f %%)", digits(r.QuietP99), 100*r.QuietShare)
