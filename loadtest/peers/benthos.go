@@ -14,8 +14,14 @@ import (
 // benthosPeer is a stream of Benthos on the same work queue.
 type benthosPeer struct {
 	workQueue
-	stream *service.Stream
-	ended  chan error
+	// bySecond lets a second's messages go at its beginning.
+	bySecond bool
+	stream   *service.Stream
+	ended    chan error
+}
+
+func benthosVersion() string {
+	return versionOf("github.com/redpanda-data/benthos/v4") + ", " + natsVersion()
 }
 
 // jetStreamInput is the least that reads a consumer.
@@ -74,7 +80,7 @@ func (p *benthosPeer) Start(ctx context.Context, s setup) error {
 	env := service.NewEnvironment()
 	err = errors.Join(
 		env.RegisterInput("peers_jetstream", service.NewConfigSpec(), func(*service.ParsedConfig, *service.Resources) (service.Input, error) {
-			return &jetStreamInput{consumer: c, ahead: max(2, s.Workers)}, nil
+			return &jetStreamInput{consumer: c, ahead: s.Ahead}, nil
 		}),
 		env.RegisterOutput("peers_database", service.NewConfigSpec(), func(*service.ParsedConfig, *service.Resources) (service.Output, int, error) {
 			return databaseOutput{s.Write}, s.Workers, nil
@@ -84,7 +90,7 @@ func (p *benthosPeer) Start(ctx context.Context, s setup) error {
 		return err
 	}
 	b := env.NewStreamBuilder()
-	if err := b.SetYAML(benthosYAML(s)); err != nil {
+	if err := b.SetYAML(p.config(s)); err != nil {
 		return err
 	}
 	if p.stream, err = b.Build(); err != nil {
@@ -95,7 +101,7 @@ func (p *benthosPeer) Start(ctx context.Context, s setup) error {
 	return nil
 }
 
-func benthosYAML(s setup) string {
+func (p *benthosPeer) config(s setup) string {
 	const frame = `
 http: {enabled: false}
 logger: {level: ERROR}
@@ -108,11 +114,15 @@ pipeline:
 	if s.Rate == 0 {
 		return fmt.Sprintf(frame, "")
 	}
+	count, interval := 1, s.interval()
+	if p.bySecond {
+		count, interval = s.Rate, time.Second
+	}
 	return fmt.Sprintf(frame, "{rate_limit: {resource: database}}") + fmt.Sprintf(`
 rate_limit_resources:
   - label: database
-    local: {count: 1, interval: %s}
-`, s.interval())
+    local: {count: %d, interval: %s}
+`, count, interval)
 }
 
 func (p *benthosPeer) Close() error {

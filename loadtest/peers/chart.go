@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -89,7 +90,7 @@ func classOf(c contestant) string {
 // barsOf makes bars of one figure.
 func (o outcome) barsOf(phase string, value func(result) float64, text func(result) string) (list []bar) {
 	for _, c := range contestants {
-		if r, ok := o.result(c.Name, phase); ok {
+		if r, ok := o.result(c.Name, phase); ok && value(r) > 0 { // else there is nothing that was measured
 			list = append(list, bar{c.Title, text(r), value(r), classOf(c)})
 		}
 	}
@@ -106,7 +107,7 @@ func (o outcome) courses() string {
 			shown = append(shown, c)
 		}
 	}
-	p := &picture{title: "Three times what the database bears, a second", width: 860, height: int(80 + each*float64(len(shown)))}
+	p := &picture{title: "Three times what the database bears: calls of it a second", width: 860, height: int(80 + each*float64(len(shown)))}
 	p.about = "For each contestant a row with time from left to right: calls of the database and what it finished, by spans of a fifth of a second, and the rate as a dashed line."
 	p.text("title", 16, 26, "start", p.title)
 	top := 2.0 * perSecond
@@ -146,13 +147,17 @@ type chart struct{ file, svg string }
 func (o outcome) charts() []chart {
 	return []chart{
 		{"comparison-overload.svg", o.courses()},
-		{"comparison-jitter.svg", bars("Time between calls of the database, standard deviation", "in the overload; less is more even", o.barsOf(overload,
-			func(r result) float64 { return r.GapStd }, inMS(func(r result) float64 { return r.GapStd })), 0, "")},
+		// Without a rate most calls are of the moment before the database goes down: nothing to
+		// compare.
+		{"comparison-jitter.svg", bars("Time between calls of the database, standard deviation", "in the overload; less is more even", slices.DeleteFunc(o.barsOf(overload,
+			func(r result) float64 { return r.GapStd }, inMS(func(r result) float64 { return r.GapStd })), func(b bar) bool { return b.class == "bare" }), 0, "")},
 		{"comparison-fairness.svg", bars("What a quiet tenant's message waits beside a noisy one, p99", "from when it was due to when the database had it, of those accepted; in brackets how many were",
 			o.barsOf(noise, func(r result) float64 { return r.QuietP99 }, func(r result) string {
 				return fmt.Sprintf("%s ms (%.0f %%)", digits(r.QuietP99), 100*r.QuietShare)
 			}), 0, "")},
 		{"comparison-ceiling.svg", bars("Most messages a second with no rate", "256 producers that each wait for their answer; a database that costs nothing", o.barsOf(ceiling,
 			func(r result) float64 { return r.Through }, func(r result) string { return digits(r.Through) + "/s" }), 0, "")},
+		{"comparison-memory.svg", bars("Most memory in the overload", "resident: contestant, producers, and broker where it is a program of its own", o.barsOf(overload,
+			func(r result) float64 { return r.MiB }, resident1), 0, "")},
 	}
 }

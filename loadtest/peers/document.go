@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"html"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -55,17 +57,29 @@ func (o outcome) frame() string {
 		o.machine(), bears.Capacity(), bears.Knee, bears.Latency, bears.CrashAt, bears.Recovery, perSecond, p.Backlog, workers, messageSize, p.Length, p.Warm)
 }
 
+// versions are those of all that ran.
+func (o outcome) versions() string {
+	var list []string
+	for _, c := range contestants {
+		if version, ok := o.Versions[c.Name]; ok {
+			list = append(list, c.Title+": "+version)
+		}
+	}
+	return "Versions. " + strings.Join(list, "; ") + "."
+}
+
 func (o outcome) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", o.frame())
-	for name, why := range o.Absent {
-		fmt.Fprintf(&b, "\nNot measured: %s: %s.\n", name, why)
+	fmt.Fprintf(&b, "%s\n\n%s\n", o.frame(), o.versions())
+	for _, name := range slices.Sorted(maps.Keys(o.Absent)) {
+		fmt.Fprintf(&b, "\nNot measured: %s: %s.\n", name, o.Absent[name])
 	}
 	fmt.Fprintf(&b, "\n![Calls of the database and what it finished in the overload, a row for each](images/comparison-overload.svg)\n")
 	after := map[string]string{
-		"Overload: the rate": "![Time between calls, standard deviation](images/comparison-jitter.svg)",
-		"Noisy neighbour":    "![A quiet tenant's wait beside a noisy one](images/comparison-fairness.svg)",
-		"Ceiling":            "![Most messages a second](images/comparison-ceiling.svg)",
+		"Overload: the rate":     "![Time between calls, standard deviation](images/comparison-jitter.svg)",
+		"Noisy neighbour":        "![A quiet tenant's wait beside a noisy one](images/comparison-fairness.svg)",
+		"Ceiling":                "![Most messages a second](images/comparison-ceiling.svg)",
+		"Memory in the overload": "![Most memory in the overload](images/comparison-memory.svg)",
 	}
 	for _, s := range sheets {
 		rows := o.rows(s)
@@ -94,8 +108,8 @@ func (o outcome) markdown() string {
 	}
 	fmt.Fprintf(&b, "\n### How each is set, and why\n\n")
 	for _, c := range contestants {
-		if _, ok := o.result(c.Name, overload); ok {
-			fmt.Fprintf(&b, "- **%s** (%s). %s\n", c.Title, o.Versions[c.Name], c.Setting)
+		if _, ok := o.Versions[c.Name]; ok {
+			fmt.Fprintf(&b, "- **%s**. %s\n", c.Title, c.Setting)
 		}
 	}
 	return b.String()
@@ -109,7 +123,10 @@ func (o outcome) page(path string) error {
 td,th{padding:.25rem .6rem;border-bottom:1px solid #8884;text-align:right}td:first-child,th:first-child{text-align:left}.best{font-weight:700}svg{width:100%;height:auto}</style>
 <h1>flowgate beside its peers</h1>
 `)
-	fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(o.frame()))
+	fmt.Fprintf(&b, "<p>%s</p>\n<p>%s</p>\n", html.EscapeString(o.frame()), html.EscapeString(o.versions()))
+	for _, name := range slices.Sorted(maps.Keys(o.Absent)) {
+		fmt.Fprintf(&b, "<p>Not measured: %s: %s.</p>\n", name, html.EscapeString(o.Absent[name]))
+	}
 	for _, c := range o.charts() {
 		// Titles' ids are those of one file each.
 		name := strings.TrimSuffix(c.file, ".svg")
@@ -141,8 +158,8 @@ td,th{padding:.25rem .6rem;border-bottom:1px solid #8884;text-align:right}td:fir
 	}
 	b.WriteString("</ul>\n<h2>How each is set, and why</h2>\n<ul>\n")
 	for _, c := range contestants {
-		if _, ok := o.result(c.Name, overload); ok {
-			fmt.Fprintf(&b, "<li><b>%s</b> (%s). %s</li>\n", html.EscapeString(c.Title), html.EscapeString(o.Versions[c.Name]), html.EscapeString(strings.ReplaceAll(c.Setting, "`", "")))
+		if _, ok := o.Versions[c.Name]; ok {
+			fmt.Fprintf(&b, "<li><b>%s</b>. %s</li>\n", html.EscapeString(c.Title), html.EscapeString(strings.ReplaceAll(c.Setting, "`", "")))
 		}
 	}
 	b.WriteString("</ul></html>\n")

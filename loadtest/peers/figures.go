@@ -20,6 +20,20 @@ func most(at []time.Duration, window time.Duration) int {
 	return n
 }
 
+// fewest is the smallest number of instants in any window of that length from one instant
+// to another, its beginning included and its end not. They are sorted.
+func fewest(at []time.Duration, window, from, to time.Duration) int {
+	if to-from < window {
+		return 0
+	}
+	n := len(within(at, from, from+window))
+	for _, begin := range within(at, from, to-window) {
+		// The emptiest begin just after one: at whole nanoseconds that is the next.
+		n = min(n, len(within(at, begin+1, begin+1+window)))
+	}
+	return n
+}
+
 // within are the sorted instants from one on and before another.
 func within(at []time.Duration, from, to time.Duration) []time.Duration {
 	a, _ := slices.BinarySearch(at, from)
@@ -115,6 +129,7 @@ type result struct {
 
 	Held      float64 `json:"held"`         // mean share of the rate while work waited
 	Worst     float64 `json:"worst_window"` // most calls in any second, as a share of the rate
+	Least     float64 `json:"least_window"` // fewest in any second while work waited
 	GapP50    float64 `json:"gap_p50_ms"`
 	GapP99    float64 `json:"gap_p99_ms"`
 	GapStd    float64 `json:"gap_std_ms"`
@@ -162,6 +177,7 @@ func (r *record) result(p phase, settled bool, crashes int) result {
 		Phase: p.Name, Offered: len(r.messages), Settled: settled, Crashes: crashes, Repeats: r.repeats,
 		Held:   float64(len(calls)) / span / perSecond,
 		Worst:  float64(most(r.departures, time.Second)) / perSecond,
+		Least:  float64(fewest(r.departures, time.Second, p.Warm, p.Length)) / perSecond,
 		GapP50: milliseconds(quantile(between, 0.5)), GapP99: milliseconds(quantile(between, 0.99)), GapStd: milliseconds(spread(between)),
 		Goodput: float64(len(within(r.finished, p.Warm, p.Length))) / span,
 	}
@@ -175,7 +191,7 @@ func (r *record) result(p phase, settled bool, crashes int) result {
 		case m.answered > 0:
 			out.Refused++
 		}
-		if m.answered > 0 && !m.timedOut {
+		if m.answered > 0 { // one that never came took at least as long as was waited for it
 			answers = append(answers, m.answered-m.due)
 		}
 		if m.accepted && m.finished > 0 {
@@ -204,14 +220,14 @@ func (r *record) result(p phase, settled bool, crashes int) result {
 // fairness compares what tenants got with what max-min fairness would have given them of
 // as much.
 func (r *record) fairness(p phase, out *result) {
-	var tenants []string
+	var names []string
 	sent, accepted, got := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	var waits []time.Duration
 	total := 0.0
 	for _, m := range r.messages {
 		if m.due >= p.Warm {
 			if sent[m.tenant] == 0 {
-				tenants = append(tenants, m.tenant)
+				names = append(names, m.tenant)
 			}
 			sent[m.tenant]++
 			if m.accepted {
@@ -226,15 +242,15 @@ func (r *record) fairness(p phase, out *result) {
 			total++
 		}
 	}
-	slices.Sort(tenants)
-	demands := make([]float64, len(tenants))
-	for i, t := range tenants {
+	slices.Sort(names)
+	demands := make([]float64, len(names))
+	for i, t := range names {
 		demands[i] = sent[t]
 	}
 	ideal := shares(total, demands)
-	x := make([]float64, len(tenants))
+	x := make([]float64, len(names))
 	var quietSent, quietAccepted, quietGot float64
-	for i, t := range tenants {
+	for i, t := range names {
 		if ideal[i] > 0 {
 			x[i] = got[t] / ideal[i]
 		}

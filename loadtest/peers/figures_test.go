@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"math"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -24,6 +28,57 @@ func TestMostInAWindow(t *testing.T) {
 	} {
 		if got := most(c.at, time.Second); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestFewestInAWindow(t *testing.T) {
+	for name, c := range map[string]struct {
+		at       []time.Duration
+		from, to time.Duration
+		want     int
+	}{
+		"none":                    {nil, 0, 3 * time.Second, 0},
+		"shorter than the window": {at(1, 2), 0, time.Second / 2, 0},
+		"even":                    {at(0, 500, 1000, 1500, 2000, 2500), 0, 3 * time.Second, 2},
+		"a break between seconds": {at(0, 100, 200, 300, 1700, 1800, 1900, 1950), 0, 2 * time.Second, 0},
+		"a break afterwards":      {at(0, 500, 1000, 1500), 0, 2 * time.Second, 2},
+	} {
+		if got := fewest(c.at, time.Second, c.from, c.to); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// Who is not answered is not left out of how long answers take, and of several refusals
+// none is hidden.
+func TestAnswers(t *testing.T) {
+	r := newRecord()
+	r.messages = make([]publication, 4)
+	for id, err := range []error{nil, context.DeadlineExceeded, errors.New("full"), errors.New("no responders")} {
+		r.answer(id, err)
+	}
+	for i := range r.messages {
+		r.messages[i].answered = time.Millisecond
+	}
+	r.messages[1].answered = answerIn
+	got := r.result(phase{Name: overload, Length: time.Second}, true, 0)
+	if got.Accepted != 1 || got.Unanswered != 1 || got.Refused != 2 || got.AnswerP99 != milliseconds(answerIn) {
+		t.Errorf("%+v", got)
+	}
+	if text := quoted(got); !strings.Contains(text, "1 × `full`") || !strings.Contains(text, "1 × `no responders`") {
+		t.Errorf("told %s", text)
+	}
+}
+
+// A bound that all keep makes none the best, and one that is broken is not.
+func TestTheRateIsKeptOrNot(t *testing.T) {
+	o := outcome{Results: []result{
+		{Peer: "flowgate", Phase: overload, Worst: 1.005}, {Peer: "jetstream", Phase: overload, Worst: 0.8}, {Peer: "benthos", Phase: overload, Worst: 1.25},
+	}}
+	for _, r := range o.rows(sheets[1]) {
+		if kept := r.Name != "benthos"; r.best[1] != kept {
+			t.Errorf("%s with %s: %t", r.Name, r.cells[1], r.best[1])
 		}
 	}
 }
@@ -64,6 +119,22 @@ func TestFairness(t *testing.T) {
 func TestTextsAreCountedWithoutTheirNumbers(t *testing.T) {
 	if a, b := shape("retry_after_ms=60"), shape("retry_after_ms=1250"); a != b || a != "retry_after_ms=#" {
 		t.Errorf("%q and %q", a, b)
+	}
+}
+
+// Lost is what was acknowledged and came in neither life; what came twice is told apart.
+func TestTheLedger(t *testing.T) {
+	r, err := readLedger(strings.NewReader("a 1\na 2\nd 1\na 3\nd 1\nd 9\n"), true)
+	if want := (result{Phase: crash, Settled: true, Accepted: 3, Delivered: 1, Missing: 2, Repeats: 1}); err != nil || !reflect.DeepEqual(r, want) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := readLedger(strings.NewReader("a 1\n"), false); err != nil || missing(r) != "1 still waiting" {
+		t.Errorf("what was not waited for is called lost: %+v, %v", r, err)
+	}
+	for _, bad := range []string{"", "d 1\n", "a 1\nnonsense\n"} {
+		if r, err := readLedger(strings.NewReader(bad), true); err == nil {
+			t.Errorf("%q: %+v", bad, r)
+		}
 	}
 }
 

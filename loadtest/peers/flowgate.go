@@ -46,6 +46,7 @@ func (p *flowgatePeer) Start(ctx context.Context, s setup) error {
 		"FLOWGATE_SHAPER_RATE=" + rate,
 		fmt.Sprintf("FLOWGATE_BACKPRESSURE_HIGH=%d", s.Backlog),
 		fmt.Sprintf("FLOWGATE_CONSUMER_CONCURRENCY=%d", s.Workers),
+		fmt.Sprintf("FLOWGATE_CONSUMER_BACKOFF=%s", retryAfter),
 	}
 	if s.Rate == 0 {
 		environ = append(environ, "FLOWGATE_LIMIT_TENANT=unlimited")

@@ -13,7 +13,9 @@ import (
 )
 
 // natsVersion is that of the server that the JetStream rows share.
-func natsVersion() string { return "nats-server " + server.VERSION }
+func natsVersion() string {
+	return "nats-server " + server.VERSION + ", nats.go " + versionOf("github.com/nats-io/nats.go")
+}
 
 // workQueue is a NATS server of one's own with a bounded work queue, and the producers'
 // side of it; those on JetStream share it.
@@ -22,11 +24,13 @@ type workQueue struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream jetstream.Stream
+	// perSubject gives each of the tenants its part of the messages.
+	perSubject bool
 }
 
 // open starts the server on a port of loopback and makes the stream.
 func (q *workQueue) open(ctx context.Context, s setup) (err error) {
-	q.server, err = server.NewServer(&server.Options{JetStream: true, StoreDir: s.Dir, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true})
+	q.server, err = server.NewServer(&server.Options{JetStream: true, StoreDir: s.Dir, SyncInterval: syncEvery, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true})
 	if err != nil {
 		return err
 	}
@@ -40,17 +44,21 @@ func (q *workQueue) open(ctx context.Context, s setup) (err error) {
 	if q.js, err = jetstream.New(q.nc); err != nil {
 		return err
 	}
-	q.stream, err = q.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	cfg := jetstream.StreamConfig{
 		Name: "WORK", Subjects: []string{"work.>"}, Retention: jetstream.WorkQueuePolicy,
 		Discard: jetstream.DiscardNew, MaxMsgs: int64(s.Backlog),
-	})
+	}
+	if q.perSubject {
+		cfg.MaxMsgsPerSubject, cfg.DiscardNewPerSubject = int64(s.Backlog/tenants), true
+	}
+	q.stream, err = q.js.CreateOrUpdateStream(ctx, cfg)
 	return err
 }
 
 // consumer is the one durable consumer.
 func (q *workQueue) consumer(ctx context.Context, s setup) (jetstream.Consumer, error) {
 	return q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: s.Workers,
+		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: s.Ahead,
 	})
 }
 
@@ -92,7 +100,7 @@ func (p *jetStreamPeer) Start(ctx context.Context, s setup) error {
 	if err != nil {
 		return err
 	}
-	if p.messages, err = c.Messages(jetstream.PullMaxMessages(max(2, s.Workers))); err != nil {
+	if p.messages, err = c.Messages(jetstream.PullMaxMessages(s.Ahead)); err != nil {
 		return err
 	}
 	work := make(chan jetstream.Msg)

@@ -23,6 +23,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -69,7 +70,7 @@ type outcome struct {
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f := flag.NewFlagSet("peers", flag.ContinueOnError)
-	short := f.Bool("short", false, "a short run, to see that it works: its figures mean little")
+	short := f.Bool("short", false, "a short run, several side by side, to see that they work: its figures mean nothing")
 	only := f.String("only", "", "one of the peers; all without it")
 	asJSON := f.String("json", "", "write all figures to this file")
 	report := f.String("report", "", "write a page with tables and charts to this file")
@@ -136,22 +137,78 @@ func compare(ctx context.Context, chosen []contestant, short bool, progress io.W
 		Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH, Processor: processor(), Processors: runtime.NumCPU(), Short: short,
 		Began: time.Now().UTC().Truncate(time.Second), Load: load(), Versions: map[string]string{}, Absent: map[string]string{},
 	}
-	for _, c := range chosen {
+	// A short run waits most of the time, so it runs several side by side.
+	atOnce := 1
+	if short {
+		atOnce = 3
+	}
+	entries := sideBySide(ctx, chosen, atOnce, func(ctx context.Context, c contestant) entry {
 		results, version, err := contest(ctx, c, short, progress)
+		return entry{results, version, err}
+	})
+	for i, c := range chosen {
+		e := entries[i]
 		var gone absence
 		switch {
-		case errors.As(err, &gone):
+		case errors.As(e.err, &gone):
 			o.Absent[c.Name] = gone.Error()
 			fmt.Fprintf(progress, "%s: not measured: %v\n", c.Name, gone)
 			continue
-		case err != nil:
-			return o, fmt.Errorf("%s: %w", c.Name, err)
+		case e.err != nil:
+			return o, e.err
 		}
-		o.Versions[c.Name] = version
-		o.Results = append(o.Results, results...)
+		o.Versions[c.Name] = e.version
+		for _, r := range e.results {
+			if atOnce > 1 {
+				r.MiB = 0 // of several
+			}
+			o.Results = append(o.Results, r)
+		}
 	}
 	o.Took = time.Since(o.Began).Round(time.Second).String()
 	return o, nil
+}
+
+// entry is what came of one contestant.
+type entry struct {
+	results []result
+	version string
+	err     error
+}
+
+// sideBySide runs them in their order, so many at once. The first that fails ends the
+// others.
+func sideBySide(ctx context.Context, chosen []contestant, atOnce int, do func(context.Context, contestant) entry) []entry {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	entries := make([]entry, len(chosen))
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range atOnce {
+		all.Go(func() {
+			for i := range next {
+				if ctx.Err() != nil {
+					entries[i].err = context.Cause(ctx)
+					continue
+				}
+				e := do(ctx, chosen[i])
+				if gone := absence(""); e.err != nil && !errors.As(e.err, &gone) {
+					e.err = fmt.Errorf("%s: %w", chosen[i].Name, e.err)
+					if cause := context.Cause(ctx); cause != nil {
+						e.err = cause // it was ended for that
+					}
+					stop(e.err)
+				}
+				entries[i] = e
+			}
+		})
+	}
+	for i := range chosen {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	return entries
 }
 
 // versionOf is that of a module in this program.

@@ -23,7 +23,9 @@ var bears = fragile.Config{
 const (
 	perSecond   = 200 // the rate: 80 % of what the database bears
 	workers     = 8
+	ahead       = 8 // messages for each of them
 	messageSize = 256
+	tenants     = 5
 	answerIn    = 5 * time.Second // a producer waits no longer
 	quiet       = "quiet-"        // the beginning of the quiet tenants' names
 	noisy       = "noisy"
@@ -62,12 +64,12 @@ func phases(short bool) []phase {
 		drain = 10 * time.Second
 	}
 	five := func(rate float64) arrivals.Pattern {
-		return arrivals.Pattern{Seed: 1, Groups: []arrivals.Group{group("tenant-", 5, rate)}}
+		return arrivals.Pattern{Seed: 1, Groups: []arrivals.Group{group("tenant-", tenants, rate)}}
 	}
 	list := []phase{
 		{Name: steady, Pattern: five(0.7 * perSecond)},
 		{Name: overload, Pattern: five(3 * bears.Capacity())},
-		{Name: noise, Pattern: arrivals.Pattern{Seed: 1, Groups: []arrivals.Group{group(quiet, 4, 0.4*perSecond), group(noisy, 1, 2*perSecond)}}},
+		{Name: noise, Pattern: arrivals.Pattern{Seed: 1, Groups: []arrivals.Group{group(quiet, tenants-1, 0.4*perSecond), group(noisy, 1, 2*perSecond)}}},
 	}
 	for i := range list {
 		list[i].Length, list[i].Warm, list[i].Backlog, list[i].Drain, list[i].Still = length, warm, backlog, drain, 8*time.Second
@@ -75,9 +77,9 @@ func phases(short bool) []phase {
 	return list
 }
 
-func group(tenant string, tenants int, rate float64) arrivals.Group {
+func group(tenant string, n int, rate float64) arrivals.Group {
 	return arrivals.Group{
-		Tenant: tenant, Tenants: tenants, Bytes: messageSize,
+		Tenant: tenant, Tenants: n, Bytes: messageSize,
 		Phases: []arrivals.Phase{{For: 24 * time.Hour, From: rate, To: rate}},
 	}
 }
@@ -101,6 +103,7 @@ func measure(ctx context.Context, c contestant, p phase, dir, broker string, led
 	if c.bare {
 		s.Rate, s.Workers = 0, bareWorkers
 	}
+	s.Ahead = ahead * s.Workers
 	one := c.make()
 	defer func() { err = errors.Join(err, one.Close()) }()
 	if err := one.Start(ctx, s); err != nil {

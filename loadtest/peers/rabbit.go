@@ -16,30 +16,49 @@ type host struct {
 	ends []func()
 }
 
-// absence is why there is no broker.
+// absence is why there is no broker, where it need not be there.
 type absence string
 
 func (a absence) Error() string { return string(a) }
+
+// failure is why one that must be there, or is, does not serve.
+type failure string
+
+func (f failure) Error() string { return string(f) }
 
 func (*host) Helper()            {}
 func (h *host) Cleanup(f func()) { h.ends = append(h.ends, f) }
 func (*host) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "peers: "+format+"\n", args...)
 }
-func (*host) Fatalf(format string, args ...any) { panic(absence(fmt.Sprintf(format, args...))) }
+func (*host) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
 func (*host) Skipf(format string, args ...any)  { panic(absence(fmt.Sprintf(format, args...))) }
 
-// withRabbitMQ runs a broker while do does its work, on all processors.
-func withRabbitMQ(do func(b *brokertest.Broker) error) (err error) {
+// withBroker starts a broker and runs it while do does its work. It is an absence if it
+// need not be there and is not; any other trouble is an error.
+func withBroker(start func(testing.TB) *brokertest.Broker, do func(b *brokertest.Broker) error) (err error) {
 	h := &host{}
 	defer func() {
-		if gone, ok := recover().(absence); ok {
-			err = gone
-		}
 		for _, end := range slices.Backward(h.ends) {
 			end()
 		}
 	}()
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case absence:
+			err = why
+		case failure:
+			err = why
+		default:
+			panic(why)
+		}
+	}()
+	return do(start(h))
+}
+
+// rabbitMQ starts one on all processors.
+func rabbitMQ(t testing.TB) *brokertest.Broker {
 	n := runtime.GOMAXPROCS(0)
-	return do(brokertest.RabbitMQ(h, "+S", fmt.Sprintf("%d:%d", n, n)))
+	return brokertest.RabbitMQ(t, "+S", fmt.Sprintf("%d:%d", n, n))
 }

@@ -45,7 +45,7 @@ func (p *rabbitMQPeer) Start(ctx context.Context, s setup) (err error) {
 	}); err != nil {
 		return err
 	}
-	if err := p.consumer.Qos(s.Workers, 0, false); err != nil {
+	if err := p.consumer.Qos(s.Ahead, 0, false); err != nil {
 		return err
 	}
 	deliveries, err := p.consumer.Consume(rabbitQueue, "worker", false, false, false, false, nil)
@@ -119,18 +119,20 @@ func (p *rabbitMQPeer) Close() error {
 	return errors.Join(errs...)
 }
 
-// freshQueue removes what the phase before left, and tells the broker's version.
+// freshQueue removes what the phase before left, and tells the versions of the broker, of
+// Erlang and of the client.
 func freshQueue(url string) (version string, err error) {
 	c, err := amqp.Dial(url)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = c.Close() }()
+	defer func() { err = errors.Join(err, c.Close()) }()
 	ch, err := c.Channel()
 	if err != nil {
 		return "", err
 	}
 	_, err = ch.QueueDelete(rabbitQueue, false, false, false)
-	version, _ = c.Properties["version"].(string)
-	return version, err
+	broker, _ := c.Properties["version"].(string)
+	platform, _ := c.Properties["platform"].(string)
+	return fmt.Sprintf("RabbitMQ %s, %s, amqp091-go %s", broker, platform, versionOf("github.com/rabbitmq/amqp091-go")), err
 }

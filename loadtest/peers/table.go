@@ -15,7 +15,7 @@ type column struct {
 	head string
 	text func(result) string
 	// loss is less the better the figure is; nil: none is better than another. Figures
-	// that read alike are alike.
+	// that read alike or lose alike are alike.
 	loss func(result) float64
 }
 
@@ -42,9 +42,12 @@ func inMS(of func(result) float64) func(result) string {
 		if v := of(r); v > 0 {
 			return digits(v) + " ms"
 		}
-		return "–"
+		return unmeasured
 	}
 }
+
+// unmeasured stands for a figure that there is none of.
+const unmeasured = "–"
 
 // digits are three that count.
 func digits(v float64) string {
@@ -83,11 +86,19 @@ func answered(r result) float64 {
 	return float64(r.Accepted+r.Refused) / float64(r.Offered)
 }
 
+// quoted are all texts, most frequent first, with their part if there are several.
 func quoted(r result) string {
-	if len(r.Told) == 0 {
+	switch len(r.Told) {
+	case 0:
 		return "nothing was refused"
+	case 1:
+		return "`" + r.Told[0].Text + "`"
 	}
-	return "`" + r.Told[0].Text + "`"
+	var texts []string
+	for _, t := range r.Told {
+		texts = append(texts, thousands(t.Times)+" × `"+t.Text+"`")
+	}
+	return strings.Join(texts, ", ")
 }
 
 func missing(r result) string {
@@ -110,10 +121,11 @@ var sheets = []sheet{
 		},
 	},
 	{
-		title: "Overload: the rate", phase: overload, note: "Five tenants send three times what the database bears. Work waits all the time; the gap is the time between calls of the database.",
+		title: "Overload: the rate", phase: overload, note: "Five tenants send three times what the database bears. Work waits all the time; the gap is the time between calls of the database. Most and least are in any second, wherever it begins: the rate is kept if the most is not above it by more than the one call that ends a second and begins the next.",
 		columns: []column{
 			{"of the rate, mean", share(func(r result) float64 { return r.Held }), func(r result) float64 { return math.Abs(1 - r.Held) }},
-			{"most in any second, of the rate", share(func(r result) float64 { return r.Worst }), nil},
+			{"most in any second, of the rate", share(func(r result) float64 { return r.Worst }), func(r result) float64 { return max(0, r.Worst-1-1.0/perSecond) }},
+			{"least", share(func(r result) float64 { return r.Least }), more(func(r result) float64 { return min(1, r.Least) })},
 			{"gap p50", inMS(func(r result) float64 { return r.GapP50 }), nil},
 			{"gap p99", inMS(func(r result) float64 { return r.GapP99 }), less(func(r result) float64 { return r.GapP99 })},
 			{"gap std", inMS(func(r result) float64 { return r.GapStd }), less(func(r result) float64 { return r.GapStd })},
@@ -122,12 +134,14 @@ var sheets = []sheet{
 		},
 	},
 	{
-		title: "Overload: what producers are told", phase: overload, note: "The text is the error that the client library returned, from this run. Answered is within 5 s.",
+		title: "Overload: what producers are told", phase: overload, note: "The text is the error that the client library returned, from this run. Answered is within 5 s; an answer that did not come by then counts as one of 5 s. Missing is what was accepted and did not come to the database.",
 		columns: []column{
 			{"answered", share(answered), more(answered)},
 			{"answer p99", inMS(func(r result) float64 { return r.AnswerP99 }), less(func(r result) float64 { return r.AnswerP99 })},
+			{"accepted", number(func(r result) int { return r.Accepted }), nil},
 			{"refused", number(func(r result) int { return r.Refused }), nil},
-			{"with", quoted, nil},
+			{"missing", missing, less(func(r result) float64 { return float64(r.Missing) })},
+			{"refused with", quoted, nil},
 		},
 	},
 	{
@@ -155,18 +169,19 @@ var sheets = []sheet{
 		columns: []column{
 			{"messages a second", func(r result) string { return digits(r.Through) }, more(func(r result) float64 { return r.Through })},
 			{"resident", resident1, less(func(r result) float64 { return r.MiB })},
+			{"refused or unanswered", number(func(r result) int { return r.Refused + r.Unanswered }), less(func(r result) float64 { return float64(r.Refused + r.Unanswered) })},
 			{"missing", missing, less(func(r result) float64 { return float64(r.Missing) })},
 		},
 	},
 	{
-		title: "Memory in the overload", phase: overload, note: "Most resident of all processes: peer, producers, and broker where there is one. The last rows show what the producers and this program take alone.",
+		title: "Memory in the overload", phase: overload, note: "Most resident of all processes: peer, producers, and broker where there is one; NATS servers are in the peer's process, as flowgate's is. The producers and this program take nearly all of the pool's.",
 		columns: []column{{"resident", resident1, less(func(r result) float64 { return r.MiB })}},
 	},
 }
 
 func resident1(r result) string {
 	if r.MiB == 0 {
-		return "–"
+		return unmeasured
 	}
 	return digits(r.MiB) + " MiB"
 }
@@ -184,13 +199,13 @@ func (o outcome) result(peer, phase string) (result, bool) {
 // rows fills a sheet, and marks what is best in each column; what has no rate does not
 // compete.
 func (o outcome) rows(s sheet) (rows []row) {
-	best := make([]string, len(s.columns))
+	least, best := make([]float64, len(s.columns)), make([]string, len(s.columns))
 	for i, c := range s.columns {
-		least := math.Inf(1)
+		least[i] = math.Inf(1)
 		for _, one := range contestants {
 			r, ok := o.result(one.Name, s.phase)
-			if ok && !one.bare && c.loss != nil && c.loss(r) < least {
-				least, best[i] = c.loss(r), c.text(r)
+			if ok && !one.bare && c.loss != nil && c.text(r) != unmeasured && c.loss(r) < least[i] {
+				least[i], best[i] = c.loss(r), c.text(r)
 			}
 		}
 	}
@@ -201,8 +216,9 @@ func (o outcome) rows(s sheet) (rows []row) {
 		}
 		out := row{contestant: one}
 		for i, c := range s.columns {
-			out.cells = append(out.cells, c.text(r))
-			out.best = append(out.best, !one.bare && c.loss != nil && c.text(r) == best[i])
+			text := c.text(r)
+			out.cells = append(out.cells, text)
+			out.best = append(out.best, !one.bare && c.loss != nil && text != unmeasured && (text == best[i] || c.loss(r) == least[i]))
 		}
 		rows = append(rows, out)
 	}
@@ -227,6 +243,9 @@ func (o outcome) better() (lines []string) {
 				if r.best[i] {
 					who, cell = append(who, r.Title), r.cells[i]
 				}
+			}
+			if len(who) == 0 {
+				continue // nothing was measured
 			}
 			lines = append(lines, fmt.Sprintf("%s, %s: %s with %s; flowgate %s", s.title, c.head, strings.Join(who, " and "), cell, rows[ours].cells[i]))
 		}
@@ -263,6 +282,10 @@ func (o outcome) print(out io.Writer) error {
 
 // machine says where and when it was measured.
 func (o outcome) machine() string {
-	return fmt.Sprintf("%d cores (%s), %s, %s, %s; load of the machine before the run %s; took %s",
+	short := ""
+	if o.Short {
+		short = "a short run of several side by side, whose figures mean nothing; "
+	}
+	return short + fmt.Sprintf("%d cores (%s), %s, %s, %s; load of the machine before the run %s; took %s",
 		o.Processors, o.Processor, o.System, o.Go, o.Began.Format("2006-01-02 15:04 UTC"), o.Load, o.Took)
 }

@@ -34,7 +34,7 @@ func (p *watermillPeer) Start(ctx context.Context, s setup) error {
 		CloseTimeout: time.Second, AckWaitTimeout: ackWait, NakDelay: wnats.NewStaticDelay(retryAfter),
 		JetStream: wnats.JetStreamConfig{
 			DurablePrefix: "worker", AckAsync: true,
-			SubscribeOptions: []nats.SubOpt{nats.ManualAck(), nats.AckExplicit(), nats.AckWait(ackWait), nats.MaxAckPending(s.Workers), nats.DeliverAll()},
+			SubscribeOptions: []nats.SubOpt{nats.ManualAck(), nats.AckExplicit(), nats.AckWait(ackWait), nats.MaxAckPending(s.Ahead), nats.DeliverAll()},
 		},
 	}, log)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,24 +89,25 @@ func recoverFrom(ctx context.Context, c contestant, p phase, dir, broker string,
 	r.ledger = ledger
 	one := c.make()
 	defer func() { err = errors.Join(err, one.Close()) }()
-	if err := one.Start(ctx, setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Write: r.wrap(db.Do)}); err != nil {
+	if err := one.Start(ctx, setup{Dir: dir, Broker: broker, Rate: perSecond, Backlog: p.Backlog, Workers: workers, Ahead: ahead * workers, Write: r.wrap(db.Do)}); err != nil {
 		return result{}, fmt.Errorf("start after the kill: %w", err)
 	}
 	r.began = time.Now()
-	for last := time.Duration(0); r.since()-last <= p.Still && r.since() < p.Drain && ctx.Err() == nil; last, _ = r.last() {
+	// What it owes is in the ledger: here, it has settled when nothing comes any more.
+	settled := false
+	for last := time.Duration(0); !settled && r.since() < p.Drain && ctx.Err() == nil; last, _ = r.last() {
+		settled = r.since()-last > p.Still
 		time.Sleep(50 * time.Millisecond)
 	}
-	return result{Phase: recovery}, ctx.Err()
+	return result{Phase: recovery, Settled: settled}, ctx.Err()
 }
 
-// contest runs one contestant through all phases, one after the other.
+// contest runs one contestant through its phases, one after the other. A broker that is a
+// program of its own serves them all, and so is warm; each finds an empty queue.
 func contest(ctx context.Context, c contestant, short bool, progress io.Writer) (results []result, version string, err error) {
 	version = c.Version()
 	run := func(b *brokertest.Broker) error {
-		for _, what := range []string{steady, overload, noise, ceiling, crash} {
-			if c.bare && what != overload {
-				continue
-			}
+		for _, what := range c.phases() {
 			url := ""
 			if b != nil {
 				url = b.URL()
@@ -129,7 +131,7 @@ func contest(ctx context.Context, c contestant, short bool, progress io.Writer) 
 		return nil
 	}
 	if c.rabbitMQ {
-		err = withRabbitMQ(run)
+		err = withBroker(rabbitMQ, run)
 	} else {
 		err = run(nil)
 	}
@@ -197,9 +199,12 @@ func killed(ctx context.Context, c contestant, short bool, b *brokertest.Broker)
 	if err := first.Start(); err != nil {
 		return r, err
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- first.Wait() }()
 	select {
 	case <-time.After(after):
-	case <-ctx.Done():
+	case err := <-ended:
+		return r, fmt.Errorf("it ended before it was killed: %w", cmp.Or(err, ctx.Err(), errors.New("with no error")))
 	}
 	if b != nil {
 		b.Kill()
@@ -207,29 +212,35 @@ func killed(ctx context.Context, c contestant, short bool, b *brokertest.Broker)
 	if err := first.Process.Kill(); err != nil {
 		return r, fmt.Errorf("it ended before it was killed: %w", err)
 	}
-	_ = first.Wait()
+	<-ended
 	if b != nil {
 		b.Start()
 	}
-	second, _, err := child(ctx, c, recovery, dir, url, short, "-ledger="+path)
+	second, out, err := child(ctx, c, recovery, dir, url, short, "-ledger="+path)
 	if err != nil {
 		return r, err
 	}
 	if err := second.Run(); err != nil {
 		return r, err
 	}
-	return readLedger(path)
-}
-
-// readLedger compares what was promised with what came.
-func readLedger(path string) (result, error) {
+	var then result
+	if err := json.Unmarshal(out.Bytes(), &then); err != nil {
+		return r, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
 	defer func() { _ = f.Close() }()
+	return readLedger(f, then.Settled)
+}
+
+// readLedger compares what was promised with what came; settled tells whether the second
+// life had nothing left to do.
+func readLedger(f io.Reader, settled bool) (result, error) {
 	promised, came := map[int]bool{}, map[int]int{}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		var what rune
 		var id int
 		if _, err := fmt.Sscanf(lines.Text(), "%c %d", &what, &id); err != nil {
@@ -241,7 +252,13 @@ func readLedger(path string) (result, error) {
 			came[id]++
 		}
 	}
-	r := result{Phase: crash, Settled: true, Accepted: len(promised)}
+	if err := lines.Err(); err != nil {
+		return result{}, fmt.Errorf("ledger: %w", err)
+	}
+	if len(promised) == 0 {
+		return result{}, errors.New("nothing was accepted before the kill")
+	}
+	r := result{Phase: crash, Settled: settled, Accepted: len(promised)}
 	for id := range promised {
 		if came[id] > 0 {
 			r.Delivered++
