@@ -230,12 +230,14 @@ func (b *Backlog) sooner(now int64, slot time.Duration) (wait time.Duration, kep
 	return soonest, false
 }
 
-// soonest is the time until anyone is let in, if all who have a slot come and nobody else.
+// soonest is the time until anyone is let in, if all who have a slot come, and beside them
+// as many of tenants below their part as do now.
 func (b *Backlog) soonest(now int64) time.Duration {
 	from, _ := b.stall(now)
 	ahead := b.depth() + uint64(b.slots.live)
 	ahead -= min(ahead, b.rules.Low/10*9)
-	return time.Duration(min(float64(from-now)+b.drainTime(now, ahead), never))
+	left := max(b.left(now), 1e-9)
+	return time.Duration(min(float64(from-now)+float64(ahead)/left*float64(time.Second), never))
 }
 
 // refuseOwn is for a tenant that holds TENANT_MAX messages: the hint is the time until so
