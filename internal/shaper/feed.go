@@ -55,7 +55,7 @@ func (s *Shaper) feed(ctx context.Context) error {
 		if !s.leased(ctx) {
 			break
 		}
-		if err := s.deps.Restore(ctx); err != nil && ctx.Err() == nil {
+		if err := s.restore(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("consumer not restored", "error", err)
 		}
 	}
@@ -83,6 +83,39 @@ func (s *Shaper) rest(ctx context.Context, pause time.Duration) (reconnected boo
 			}
 		}
 	}
+}
+
+// restore makes the consumer again if it is not there.
+func (s *Shaper) restore(ctx context.Context) error {
+	for {
+		once, stop := s.connected(ctx)
+		err := s.deps.Restore(once)
+		stop()
+		if !errors.Is(context.Cause(once), errReconnected) {
+			return err
+		}
+	}
+}
+
+// connected ends when the connection is made anew: what was asked over the one before is
+// answered no more, and its time limit is longer than most outages. Who else asks for a
+// reset meanwhile gets it by what is under way.
+func (s *Shaper) connected(ctx context.Context) (once context.Context, stop func()) {
+	once, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case <-once.Done():
+				return
+			case reason := <-s.resync:
+				if errors.Is(reason, errReconnected) {
+					cancel(reason)
+				}
+			}
+		}
+	})
+	return once, func() { cancel(nil); watch.Wait() }
 }
 
 // leased waits for the lease: whoever does not hold it must not take from the consumer
@@ -113,9 +146,15 @@ func (s *Shaper) feedOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if _, err := js.ResetConsumer(bounded, s.deps.Stream, s.deps.Consumer); err != nil {
+	once, heard := s.connected(ctx)
+	bounded, cancel := context.WithTimeout(once, 5*time.Second)
+	_, err = js.ResetConsumer(bounded, s.deps.Stream, s.deps.Consumer)
+	cancel()
+	heard()
+	if errors.Is(context.Cause(once), errReconnected) {
+		return errReconnected
+	}
+	if err != nil {
 		return fmt.Errorf("reset consumer %s of %s: %w", s.deps.Consumer, s.deps.Stream, err)
 	}
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"context"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -119,6 +120,44 @@ func TestDeliveriesGoOnAtOnceAfterAnOutage(t *testing.T) {
 			r.once(1)
 		})
 	}
+}
+
+// What was asked over a connection that broke before the answer is not waited for.
+func TestUnansweredWhenTheConnectionBreaks(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var nc *nats.Conn
+		var asked atomic.Int32
+		r.run(config(), func(d *Deps) {
+			nc = d.NATS
+			restore := d.Restore
+			d.Restore = func(ctx context.Context) error {
+				if asked.Add(1) == 1 {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return restore(ctx)
+			}
+		})
+		time.Sleep(time.Second)
+		if err := r.js.DeleteConsumer(t.Context(), streamName, consumerName); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if asked.Load() != 1 {
+			t.Fatalf("restored %d times", asked.Load())
+		}
+		if err := nc.ForceReconnect(); err != nil {
+			t.Fatal(err)
+		}
+		r.publish("acme", 1)
+		time.Sleep(500 * time.Millisecond)
+		if n := len(r.destination.log()); n != 1 {
+			t.Errorf("%d deliveries 500 ms after the connection was back", n)
+		}
+		time.Sleep(10 * time.Second)
+		r.once(1)
+	})
 }
 
 func TestConnectionClosedForGood(t *testing.T) {
