@@ -32,6 +32,8 @@ bench:
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o flowgate ./cmd/flowgate
 
-# The pictures of the README, of a gateway under a surge; takes three minutes and Chromium.
+# The pictures of the README: of a gateway under a surge, and of the database with and without one; takes five minutes and Chromium.
 screenshots:
 	FLOWGATE_TEST_REQUIRE=chromium $(GO) test ./cmd/flowgate/app -count=1 -timeout 10m -run '^TestScreenshots$$' -screenshots "$(CURDIR)/docs/images"
+	dir=$$(mktemp -d) && $(GO) run ./loadtest run -report $$dir flash-crowd && chromium --headless --no-sandbox --hide-scrollbars --window-size=1280,660 \
+		--screenshot="$(CURDIR)/docs/images/flash-crowd.png" file://$$dir/report.html && rm -r $$dir
