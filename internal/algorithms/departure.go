@@ -86,6 +86,14 @@ func (c *DepartureClock) Depart(now int64, n uint64) bool {
 	return true
 }
 
+// Forgo gives up what lateness there is from before an instant, so that a departure which
+// something else than the clock held back does not make all of it up.
+func (c *DepartureClock) Forgo(before int64) {
+	if c.set && c.next < before {
+		c.next, c.part = before, 0
+	}
+}
+
 // later is n·T after an instant; the largest instant if that is beyond it.
 func (c *DepartureClock) later(ns int64, part, n uint64) (int64, uint64) {
 	hi, lo := bits.Mul64(n, uint64(c.rate.Per))

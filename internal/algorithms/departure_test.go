@@ -278,3 +278,33 @@ func TestDepartureClockAtTheEnds(t *testing.T) {
 		}
 	}
 }
+
+// Lateness from before an instant is not made up; what is ahead of the clock is not moved.
+func TestDepartureClockForgoes(t *testing.T) {
+	c, err := NewDepartureClock(Rate{N: 200, Per: time.Second}, 5*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms := func(n float64) int64 { return int64(n * float64(time.Millisecond)) }
+	leave := func(at float64) {
+		t.Helper()
+		if !c.Depart(ms(at), 1) {
+			t.Fatalf("no departure at %g ms: %s to wait", at, c.Wait(ms(at)))
+		}
+	}
+	leave(1000)
+	c.Forgo(ms(1000)) // the next is at 1000: nothing to give up
+	if got := c.Next(); got != ms(1000) {
+		t.Fatalf("next at %d", got)
+	}
+	leave(1000)
+	c.Forgo(ms(1001))
+	if got := c.Next(); got != ms(1005) {
+		t.Fatalf("what is ahead was moved to %d", got)
+	}
+	c.Forgo(ms(1100) - ms(1))
+	leave(1100)
+	if got, want := c.Wait(ms(1100)), 4*time.Millisecond; got != want {
+		t.Errorf("%s to wait after a departure that made up 1 ms, want %s", got, want)
+	}
+}

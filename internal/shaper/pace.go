@@ -80,6 +80,14 @@ func (p *pace) follow() {
 	}
 }
 
+// spare is how much of its lateness is made up by a departure that waited for something
+// else than the clock, a free place at the consumer above all, at up to 1,000/s. A database
+// that has as many calls open as it may is behind: to be called the sooner the later it is
+// keeps it there. (Eight calls at 200/s where the knee is at five: 96 % of the rate with all
+// of the 5 ms made up, 98.6 to 99.2 % with this.) At higher rates it is the pauses of the
+// scheduler that count: 10,000/s would come to 97 %.
+const spare = time.Millisecond
+
 // Depart lets n leave together at the instant now, if that conforms. held says that
 // they waited for the rate and for nothing else.
 func (p *pace) Depart(now int64, n uint64, held bool) bool {
@@ -88,6 +96,9 @@ func (p *pace) Depart(now int64, n uint64, held bool) bool {
 		lowered := p.adaptive.Depart(now, n, held)
 		p.change(lowered)
 		p.mu.Unlock()
+	}
+	if !held && p.now.Load().Effective*spare.Seconds() <= 1 {
+		p.Forgo(now - int64(spare))
 	}
 	return p.DepartureClock.Depart(now, n)
 }
