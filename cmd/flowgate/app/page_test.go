@@ -53,7 +53,9 @@ func flood(t *testing.T, js jetstream.JetStream, rate int, tenants ...string) (s
 // An operator's minute: a surge, its drain, and every change that the page can make.
 func TestThePageUnderASurge(t *testing.T) {
 	b := browsertest.Start(t)
-	r, admin := pageGateway(t)
+	// Pressure ends at LOW though the flood goes on: the marks lie 3 s of draining apart,
+	// so that a page with a sample a second shows it.
+	r, admin := pageGateway(t, "FLOWGATE_BACKPRESSURE_LOW=150", "FLOWGATE_SHAPER_RATE=50/s")
 	r.sink.answers(func(_ context.Context, d consumers.Delivery) error {
 		if d.Topic == "bad" {
 			return consumers.Permanent(errors.New("no such column"))
