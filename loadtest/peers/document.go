@@ -102,7 +102,7 @@ func (o outcome) markdown() string {
 			fmt.Fprintf(&b, "\n%s\n", picture)
 		}
 	}
-	fmt.Fprintf(&b, "\n### Where flowgate is not the best\n\n")
+	fmt.Fprintf(&b, "\n### Where a peer is better\n\n")
 	for _, line := range o.better() {
 		fmt.Fprintf(&b, "- %s\n", line)
 	}
@@ -152,7 +152,7 @@ td,th{padding:.25rem .6rem;border-bottom:1px solid #8884;text-align:right}td:fir
 		}
 		b.WriteString("</table>\n")
 	}
-	b.WriteString("<h2>Where flowgate is not the best</h2>\n<ul>\n")
+	b.WriteString("<h2>Where a peer is better</h2>\n<ul>\n")
 	for _, line := range o.better() {
 		fmt.Fprintf(&b, "<li>%s</li>\n", html.EscapeString(line))
 	}

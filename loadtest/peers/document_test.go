@@ -54,3 +54,18 @@ func TestDocument(t *testing.T) {
 		}
 	}
 }
+
+// Every peer that is better is named, not the best alone; what loses or ties is not.
+func TestEveryBetterPeerIsNamed(t *testing.T) {
+	o := outcome{Results: []result{
+		{Peer: "flowgate", Phase: ceiling, Through: 20_000, MiB: 50},
+		{Peer: "jetstream", Phase: ceiling, Through: 40_000, MiB: 50},
+		{Peer: "watermill", Phase: ceiling, Through: 10_000, MiB: 60},
+		{Peer: "pool", Phase: ceiling, Through: 900_000, MiB: 70},
+	}}
+	got := o.better()
+	want := "Ceiling, messages a second: flowgate 20,000; 900,000 with x/time/rate and a pool; 40,000 with JetStream, sleeping client"
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q alone", got, want)
+	}
+}

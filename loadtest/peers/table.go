@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -225,29 +226,39 @@ func (o outcome) rows(s sheet) (rows []row) {
 	return rows
 }
 
-// better lists what a peer does better than flowgate, column by column.
+// better lists what peers do better than flowgate, column by column: every one of them,
+// the best first.
 func (o outcome) better() (lines []string) {
 	for _, s := range sheets {
-		rows := o.rows(s)
-		ours := slices.IndexFunc(rows, func(r row) bool { return r.Name == "flowgate" })
-		if ours < 0 {
+		ours, ok := o.result("flowgate", s.phase)
+		if !ok {
 			continue
 		}
-		for i, c := range s.columns {
-			if c.loss == nil || rows[ours].best[i] {
+		for _, c := range s.columns {
+			if c.loss == nil || c.text(ours) == unmeasured {
 				continue
 			}
-			var who []string
-			cell := ""
-			for _, r := range rows {
-				if r.best[i] {
-					who, cell = append(who, r.Title), r.cells[i]
+			type rival struct {
+				loss float64
+				said string
+			}
+			var rivals []rival
+			for _, one := range contestants {
+				r, ok := o.result(one.Name, s.phase)
+				if !ok || one.bare || c.text(r) == unmeasured || c.text(r) == c.text(ours) || c.loss(r) >= c.loss(ours) {
+					continue
 				}
+				rivals = append(rivals, rival{c.loss(r), c.text(r) + " with " + one.Title})
 			}
-			if len(who) == 0 {
-				continue // nothing was measured
+			if len(rivals) == 0 {
+				continue
 			}
-			lines = append(lines, fmt.Sprintf("%s, %s: %s with %s; flowgate %s", s.title, c.head, strings.Join(who, " and "), cell, rows[ours].cells[i]))
+			slices.SortStableFunc(rivals, func(a, b rival) int { return cmp.Compare(a.loss, b.loss) })
+			said := make([]string, len(rivals))
+			for i, r := range rivals {
+				said[i] = r.said
+			}
+			lines = append(lines, fmt.Sprintf("%s, %s: flowgate %s; %s", s.title, c.head, c.text(ours), strings.Join(said, "; ")))
 		}
 	}
 	return lines
@@ -275,7 +286,7 @@ func (o outcome) print(out io.Writer) error {
 		fmt.Fprintf(t, "\nnot measured: %s: %s\n", name, why)
 	}
 	if lines := o.better(); len(lines) > 0 {
-		fmt.Fprintf(t, "\nwhere flowgate is not the best:\n  %s\n", strings.Join(lines, "\n  "))
+		fmt.Fprintf(t, "\nwhere a peer is better than flowgate:\n  %s\n", strings.Join(lines, "\n  "))
 	}
 	return t.Flush()
 }
