@@ -1,23 +1,5 @@
 // Command loadtest measures what flowgate claims, on this machine, and says beside
-// each figure what it should be. It exits 1 if one is missed.
-//
-//	go run ./loadtest floors        ratios to raw JetStream in some seconds, held also in a short run
-//	go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
-//	go run ./loadtest http          a bare HTTP handler that publishes against the HTTP ingress
-//	go run ./loadtest rate          the rate promise, at 10, 100, 1,000 and 10,000 a second
-//	go run ./loadtest ceiling       the shaper without a rate against a bare pull consumer
-//	go run ./loadtest fairness      tenants by their weights, and a newcomer beside 1, 100 and 100,000 others
-//	go run ./loadtest memory        a million messages of 1 KiB waiting, and their rate
-//	go run ./loadtest adaptive      the adaptive rate against consumers of known capacity
-//	go run ./loadtest backpressure  producers who obey the hints, beside two that do not read them
-//	go run ./loadtest hog           nine quiet tenants beside one that publishes a hundred times its part
-//	go run ./loadtest refusing      what pressure and refusals cost those who are admitted
-//	go run ./loadtest takeover      from the end of one gateway to the first delivery of the one that stood by
-//	go run ./loadtest idle          memory and processor with nothing to do
-//	go run ./loadtest poison        batches with a bad row each against clean ones, into SQLite and PostgreSQL
-//
-//	go run ./loadtest run [-report dir] [scenario ...]   load tests with their promises checked: see docs/loadtest.md
-//	go run ./loadtest predict [scenario ...]             what flowgate simulate says of them beside what they come to: see docs/simulate.md
+// each figure what it should be. It exits 1 if one is missed. Its commands are in usage.
 //
 // What survives crashes, restarts and outages is in its tests: go test -v ./loadtest
 package main
@@ -37,6 +19,30 @@ import (
 	"github.com/flowgate/flowgate/loadtest/trial"
 )
 
+const usage = `Measures what flowgate claims, on this machine, and says beside each figure what it
+should be; exits 1 if one is missed. Without a name all of the first are measured.
+
+go run ./loadtest floors        ratios to raw JetStream in some seconds, held also in a short run
+go run ./loadtest forwarding    raw JetStream publish against the same through flowgate
+go run ./loadtest http          a bare HTTP handler that publishes against the HTTP ingress
+go run ./loadtest rate          the rate promise, at 10, 100, 1,000 and 10,000 a second
+go run ./loadtest ceiling       the shaper without a rate against a bare pull consumer
+go run ./loadtest fairness      tenants by their weights, and a newcomer beside 1, 100 and 100,000 others
+go run ./loadtest memory        a million messages of 1 KiB waiting, and their rate
+go run ./loadtest adaptive      the adaptive rate against consumers of known capacity
+go run ./loadtest backpressure  producers who obey the hints, beside two that do not read them
+go run ./loadtest hog           nine quiet tenants beside one that publishes a hundred times its part
+go run ./loadtest refusing      what pressure and refusals cost those who are admitted
+go run ./loadtest takeover      from the end of one gateway to the first delivery of the one that stood by
+go run ./loadtest idle          memory and processor with nothing to do
+go run ./loadtest poison        batches with a bad row each against clean ones, into SQLite and PostgreSQL
+
+go run ./loadtest run [-report dir] [scenario ...]   load tests with their promises checked: see docs/loadtest.md
+go run ./loadtest predict [scenario ...]             what flowgate simulate says of them beside what they come to: see docs/simulate.md
+
+Options of a measurement:
+`
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -47,7 +53,9 @@ func main() {
 		}
 		return
 	}
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	switch err := run(ctx, os.Args[1:], os.Stdout); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)
 	}
@@ -92,6 +100,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return predictScenarios(ctx, args[1:], out)
 	}
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
+	f.Usage = func() { fmt.Fprint(f.Output(), usage); f.PrintDefaults() }
 	short := f.Bool("short", false, "a short run, to see that it works: its figures mean little, and the floors alone are held against it")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -106,7 +115,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	for _, name := range names {
 		i := slices.IndexFunc(measurements(), func(m measurement) bool { return m.name == name })
 		if i < 0 {
-			return fmt.Errorf("no measurement %q; without a name all are made", name)
+			return fmt.Errorf("no measurement %q; loadtest -help lists them", name)
 		}
 		measure := measurements()[i].measure
 		figures, err := measure(ctx, *short)

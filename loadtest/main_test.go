@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -36,5 +38,19 @@ func TestFloorsAreMeasured(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"nothing"}, nil); err == nil || errors.Is(err, errMissed) {
 		t.Errorf("an unknown measurement: %v", err)
+	}
+}
+
+// Help lists every measurement.
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"predict", "-h"}} {
+		if err := run(t.Context(), args, nil); !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	for _, m := range measurements() {
+		if !strings.Contains(usage, "go run ./loadtest "+m.name+" ") {
+			t.Errorf("usage lacks %s", m.name)
+		}
 	}
 }

@@ -26,6 +26,7 @@ var errOff = errors.New("a prediction was off")
 // rate is given, and holds beside each what is simulated of it.
 func predictScenarios(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("loadtest predict", flag.ContinueOnError)
+	f.Usage = scenarioUsage(f, "What flowgate simulate says of load tests, beside what they come to: docs/simulate.md.\nWithout a scenario those in which nothing breaks and the rate is given.")
 	length := f.Duration("for", 0, "another length; what happens when is moved in proportion")
 	drain := f.Duration("drain", 2*time.Minute, "how long the backlog may take at the end")
 	within := f.Float64("within", 100*prediction.Within, "by how many percent depth and refusals may be off")

@@ -25,6 +25,7 @@ const shortScenario = 4 * time.Second
 // runScenarios makes the scenarios that are named, or all but the soak.
 func runScenarios(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("loadtest run", flag.ContinueOnError)
+	f.Usage = scenarioUsage(f, "Load tests with their promises checked, a gateway before a fragile database: docs/loadtest.md.\nWithout a scenario all but the soak.")
 	short := f.Bool("short", false, "a few seconds each, to see that it works; what a scenario expects beside the promises is not held against it")
 	length := f.Duration("for", 0, "another length; what happens when is moved in proportion")
 	drain := f.Duration("drain", 2*time.Minute, "how long the backlog may take at the end")
@@ -88,6 +89,18 @@ func runScenarios(ctx context.Context, args []string, out io.Writer) error {
 		return errBroken
 	}
 	return nil
+}
+
+// scenarioUsage is the help of a command for scenarios.
+func scenarioUsage(f *flag.FlagSet, meaning string) func() {
+	return func() {
+		names, err := scenarios.Names()
+		if err != nil {
+			names = []string{err.Error()}
+		}
+		fmt.Fprintf(f.Output(), "usage: %s [options] [<scenario>|<file.yaml>]...\n\n%s\n\nscenarios: %s\n\n", f.Name(), meaning, strings.Join(names, ", "))
+		f.PrintDefaults()
+	}
 }
 
 // summary is what became of the messages, with flowgate and without.

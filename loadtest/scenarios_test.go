@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flowgate/flowgate/loadtest/report"
+	"github.com/flowgate/flowgate/loadtest/scenario"
+	"github.com/flowgate/flowgate/loadtest/trial"
 )
 
 // A run keeps its promises and writes its report, which asks nobody for anything.
@@ -101,5 +105,43 @@ expect: {unrefused: [acme]}
 	}
 	if strings.Count(out.String(), "FAIL") != 1 {
 		t.Errorf("other promises were broken too:\n%s", out.String())
+	}
+}
+
+// A gateway that ends though the scenario does not say so ends the run at once, however its
+// producers wait for answers.
+func TestRunWhoseGatewayEndsByItself(t *testing.T) {
+	for _, via := range []string{"async", "sync", "http"} {
+		t.Run(via, func(t *testing.T) {
+			t.Parallel()
+			real, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			program := filepath.Join(t.TempDir(), "gateway")
+			// exec keeps the number of the process.
+			script := fmt.Sprintf("#!/bin/sh\n(sleep 3; kill -9 $$) </dev/null >/dev/null 2>&1 &\nexec '%s' \"$@\"\n", real)
+			if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s, err := scenario.Parse("killed", []byte(`
+shows: A gateway that somebody kills.
+for: 5m
+arrivals: {seed: 1, groups: [{tenant: acme, rate: 500/s}]}
+producers: [{tenant: acme, via: `+via+`}]
+database: {latency: 5ms, knee: 8}
+`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_, err = trial.Run(t.Context(), s, trial.Options{Program: program, Environ: os.Environ(), Output: t.Output(), Drain: time.Minute})
+			if err == nil || err.Error() != "the gateway ended by itself: signal: killed" {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("said after %s", took)
+			}
+		})
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/flowgate/flowgate/cmd/flowgate/settings"
 	"github.com/flowgate/flowgate/internal/arrivals"
 	"github.com/flowgate/flowgate/internal/simulation"
@@ -184,8 +182,25 @@ func (c cli) readSimulation(f *flag.FlagSet, args []string) (s *simulating, err 
 		return nil, err
 	}
 	sc.After = max(time.Hour, sc.Length)
+	if !s.suggest { // those go side by side
+		sc.Progress = progress(c.stderr, time.Now)
+	}
 	s.note()
 	return s, nil
+}
+
+// silence is how long a simulation says nothing.
+const silence = 5 * time.Second
+
+// progress says how far a simulation is that takes long.
+func progress(w io.Writer, now func() time.Time) func(at time.Duration) {
+	said := now()
+	return func(at time.Duration) {
+		if n := now(); n.Sub(said) >= silence {
+			said = n
+			fmt.Fprintf(w, "simulated %s so far\n", rough(at))
+		}
+	}
 }
 
 // read reads the arrivals.
@@ -201,6 +216,9 @@ func (s *simulating) read(stdin io.Reader, name string, asRecorded bool) error {
 	if err != nil {
 		return err // it names the file
 	}
+	if len(text) == 0 {
+		return fmt.Errorf("%s is empty", name)
+	}
 	if arrivals.IsRecording(text[:min(len(text), 4096)]) {
 		r, err := arrivals.ReadRecording(bytes.NewReader(text))
 		if err != nil {
@@ -211,12 +229,9 @@ func (s *simulating) read(stdin io.Reader, name string, asRecorded bool) error {
 	if asRecorded {
 		return fmt.Errorf("%s is a pattern; --producers=recorded is for recordings", name)
 	}
-	var p arrivals.Pattern
-	if err := yaml.Unmarshal(text, &p); err != nil {
-		return fmt.Errorf("%s is neither a recording nor a pattern: %s", name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "; "))
-	}
-	if err := p.Validate(); err != nil { // an empty file decodes to nothing
-		return fmt.Errorf("%s: %w", name, err)
+	p, err := arrivals.ReadPattern(text)
+	if err != nil {
+		return fmt.Errorf("%s is neither a recording nor a pattern: %w", name, err)
 	}
 	if s.scenario.Length == 0 {
 		var ends bool
@@ -235,6 +250,9 @@ func (s *simulating) replay(name string, r *arrivals.Recording, asRecorded bool)
 	}
 	if s.scenario.Length == 0 {
 		s.scenario.Length = r.Until
+	}
+	if first := r.Tries[0].At; first >= s.scenario.Length {
+		return fmt.Errorf("%s: nothing came in its first %s; the first message is at %s", name, s.scenario.Length, first)
 	}
 	if r.Cut != "" {
 		s.notes = append(s.notes, "the recording's end is missing: "+r.Cut)

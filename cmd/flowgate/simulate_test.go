@@ -107,7 +107,9 @@ func TestSimulateRefuses(t *testing.T) {
 		{2, `"be fast" is no goal; there are`, []string{"--suggest", "--goal=be fast", good}},
 		{1, "FLOWGATE_SHAPER_RAT: unknown variable; did you mean FLOWGATE_SHAPER_RATE?", []string{"--var", "SHAPER_RAT=5/s", good}},
 		{1, "no such file", []string{filepath.Join(dir, "absent.yaml")}},
-		{1, "empty.yaml: a pattern has at least one group", []string{file("empty.yaml", "")}},
+		{1, "empty.yaml is empty", []string{file("empty.yaml", "")}},
+		{1, "two.yaml is neither a recording nor a pattern: a second document", []string{file("two.yaml", "groups: [{tenant: a, rate: 1/s}]\n---\nx")}},
+		{1, "late.csv: nothing came in its first 10s; the first message is at 1h0m0s", []string{"--for=10s", file("late.csv", "at_us,tenant\n3600000000,a\n")}},
 		{1, "rubbish is neither a recording nor a pattern", []string{file("rubbish", "\x00\x01rubbish")}},
 		{1, `a group has no "rat"`, []string{file("misspelt.yaml", "groups: [{tenant: a, rat: 5/s}]")}},
 		{1, "bad.csv: line 3: at_us", []string{file("bad.csv", "at_us,tenant\n1,a\nx,a\n2,a\n")}},
@@ -118,6 +120,20 @@ func TestSimulateRefuses(t *testing.T) {
 		if code != c.code || !strings.Contains(errs, c.says) || out != "" {
 			t.Errorf("%q: exit %d, want %d\nstdout %s\nstderr %s\nwant %s", c.args, code, c.code, out, errs, c.says)
 		}
+	}
+}
+
+// Who waits for a long simulation hears every few seconds how far it is.
+func TestSimulateSaysHowFarItIs(t *testing.T) {
+	var out strings.Builder
+	now := time.Now()
+	tell := progress(&out, func() time.Time { return now })
+	for at := time.Duration(0); at < 100*time.Second; at += time.Second {
+		tell(at)
+		now = now.Add(100 * time.Millisecond)
+	}
+	if got := out.String(); got != "simulated 50s so far\n" {
+		t.Errorf("%q, want one line in 10 s", got)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/flowgate/flowgate/internal/ingress"
 )
 
 // Try is a message as it came to a gateway, admitted or not.
@@ -57,8 +58,8 @@ const (
 	untilSays   = "until "
 	// longestLine is far beyond a tenant, a topic and numbers.
 	longestLine = 64 << 10
-	// farthest is the longest recording: a hundred years.
-	farthest = 100 * 365 * 24 * time.Hour
+	// farthest is the longest recording: ten years, which is less than since 1970.
+	farthest = forever
 )
 
 // IsRecording reports whether a file that begins so is one, or is packed.
@@ -82,7 +83,7 @@ func ReadRecording(r io.Reader) (*Recording, error) {
 		defer func() { _ = z.Close() }()
 		in = bufio.NewReaderSize(z, longestLine)
 	}
-	rec := &recordingReader{names: map[string]string{}}
+	rec := &recordingReader{tenants: map[string]string{}, topics: map[string]string{}}
 	for rec.line = 1; ; rec.line++ {
 		text, err := in.ReadSlice('\n')
 		cut := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -120,7 +121,8 @@ type recordingReader struct {
 	line  int
 	at    map[string]int // of each column; nil before the head
 	width int
-	names map[string]string // each tenant and topic once
+	// each tenant and topic once
+	tenants, topics map[string]string
 }
 
 // take reads a line.
@@ -194,18 +196,18 @@ func (r *recordingReader) try(fields []string) error {
 	}
 	t := Try{Arrival: Arrival{At: at, Topic: "orders", Bytes: 256}}
 	r.Until = max(r.Until, at+time.Microsecond)
-	if t.Tenant, err = r.name("tenant", field("tenant")); err != nil {
+	if t.Tenant, err = once(r.tenants, "tenant", field("tenant"), ingress.ValidTenant); err != nil {
 		return err
 	}
 	if topic := field("topic"); topic != "" {
-		if t.Topic, err = r.name("topic", topic); err != nil {
+		if t.Topic, err = once(r.topics, "topic", topic, ingress.ValidTopic); err != nil {
 			return err
 		}
 	}
 	if text := field("bytes"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil {
-			return fmt.Errorf("bytes: %q is not a whole number", text)
+		if err != nil || n > mostBytes {
+			return fmt.Errorf("bytes: %q is not a whole number up to %d", text, mostBytes)
 		}
 		t.Bytes = int(n)
 	}
@@ -222,22 +224,25 @@ func (r *recordingReader) try(fields []string) error {
 
 func parseMicroseconds(s string) (time.Duration, error) {
 	us, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || us < 0 || us > farthest.Microseconds() {
+	switch {
+	case err != nil || us < 0:
 		return 0, fmt.Errorf("%q is not a whole number of microseconds", s)
+	case us > farthest.Microseconds():
+		return 0, fmt.Errorf("%s microseconds are over ten years; they count from the recording's beginning, not from 1970", s)
 	}
 	return time.Duration(us) * time.Microsecond, nil
 }
 
-// name gives the one string there is of a tenant or topic.
-func (r *recordingReader) name(column, s string) (string, error) {
-	if have, ok := r.names[s]; ok {
+// once gives the one string there is of a tenant or topic.
+func once(names map[string]string, what, s string, valid func(string) bool) (string, error) {
+	if have, ok := names[s]; ok {
 		return have, nil
 	}
-	if s == "" || !utf8.ValidString(s) || strings.ContainsAny(s, " \x00") {
-		return "", fmt.Errorf("%s: %q is none", column, s)
+	if !valid(s) {
+		return "", fmt.Errorf("%s: %q is none", what, s)
 	}
 	s = strings.Clone(s)
-	r.names[s] = s
+	names[s] = s
 	return s, nil
 }
 

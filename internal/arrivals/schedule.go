@@ -2,6 +2,7 @@ package arrivals
 
 import (
 	"cmp"
+	"container/heap"
 	"iter"
 	"math"
 	"math/rand/v2"
@@ -10,34 +11,51 @@ import (
 )
 
 // Schedule draws the arrivals of the first so long, in order of time. It costs a few
-// words a group, and O(groups) an arrival.
+// words a group and a name a tenant, and O(log groups) an arrival.
 func (p Pattern) Schedule(length time.Duration) iter.Seq[Arrival] {
 	return func(yield func(Arrival) bool) {
-		sources := make([]*source, len(p.Groups))
+		coming := make(sources, 0, len(p.Groups))
 		for i, g := range p.Groups {
-			sources[i] = newSource(g, rand.New(rand.NewPCG(p.Seed, uint64(i))))
+			if s := newSource(g, rand.New(rand.NewPCG(p.Seed, uint64(i)))); s.more {
+				s.place = i
+				coming = append(coming, s)
+			}
 		}
-		for {
-			var next *source
-			for _, s := range sources {
-				if s.more && (next == nil || s.at < next.at) {
-					next = s
-				}
-			}
-			if next == nil || next.at >= length {
-				return
-			}
+		heap.Init(&coming)
+		for len(coming) > 0 && coming[0].at < length {
+			next := coming[0]
 			if !yield(next.arrival()) {
 				return
 			}
-			next.advance()
+			if next.advance(); next.more {
+				heap.Fix(&coming, 0)
+			} else {
+				heap.Pop(&coming)
+			}
 		}
 	}
+}
+
+// sources is a heap: the next to arrive first, of several at an instant the one that is
+// written first.
+type sources []*source
+
+func (s sources) Len() int { return len(s) }
+func (s sources) Less(i, j int) bool {
+	return s[i].at < s[j].at || s[i].at == s[j].at && s[i].place < s[j].place
+}
+func (s sources) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+func (s *sources) Push(x any)   { *s = append(*s, x.(*source)) }
+func (s *sources) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
 }
 
 // source draws one group's arrivals.
 type source struct {
 	Group
+	place  int // of the group
 	random *rand.Rand
 	names  []string
 	phase  int

@@ -3,6 +3,7 @@ package arrivals
 import (
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,11 +137,52 @@ func TestPatternRefuses(t *testing.T) {
 		`{sead: 7, groups: [{tenant: a, rate: 5/s}]}`:                      `a pattern has no "sead"`,
 		`groups: [{tenant: a, rat: 5/s}]`:                                  `a group has no "rat"`,
 		`groups: [{tenant: a, phases: [{for: 1s, rate: 1/s, size: 4}]}]`:   `a phase has no "size"`,
+
+		"":               "it is empty",
+		"# nothing\n":    "it is empty",
+		"null":           "at least one group",
+		"12,acme,orders": "a pattern has groups, and a recording begins with at_us,tenant",
+		"groups: [{tenant: a, rate: 1/s}]\n---\ngroups: []":    "a second document",
+		"seed: abc\ngroups: [{tenant: a, rate: 1/s}]":          "line 1: `abc` is not a whole number",
+		"groups:\n  - tenant: a\n    rate: 1/s\n    repeat: 5": "line 4: `5` is neither true nor false",
+		"groups: 5":   "line 1: `5` is not a list",
+		"groups: [5]": "line 1: `5` is not a list of keys and values",
+		"groups:\n  - {tenant: a, rate: 1/s}\n  - {tenant: b, rate: 1/s, bytes: -1}": `line 3: group 2 ("b"): -1 bytes`,
+		// What would take hours, or more memory than there is.
+		`groups: [{tenant: a, tenants: 1000000000, rate: 1/s}]`:                                      "1000000000 tenants: 1 to 1000000 is right",
+		`groups: [{tenant: a, tenants: 600000, rate: 1/s}, {tenant: b, tenants: 600000, rate: 1/s}]`: "over 1000000 tenants",
+		`groups: [{tenant: a, rate: 10000000/s}]`:                                                    "0 to 1000000 a second",
+		`groups: [{tenant: a, phases: [{for: 1s, rate: 0, burst: 1000000000}]}]`:                     "burst 1000000000",
+		`groups: [{tenant: a, repeat: true, phases: [{for: 1ns, rate: 1/s}]}]`:                       "phase 1: for 1ns: at least 1ms",
+		// What no gateway takes.
+		`groups: [{tenant: a.b c, rate: 1/s}]`:                                         `tenant "a.b c"`,
+		`groups: [{tenant: ` + strings.Repeat("x", 62) + `, tenants: 100, rate: 1/s}]`: "1 to 64 of",
+		`groups: [{tenant: a, topic: a..b, rate: 1/s}]`:                                `topic "a..b"`,
+		`groups: [{tenant: a, topic: "a.>", rate: 1/s}]`:                               `topic "a.>"`,
+		`groups: [{tenant: a, bytes: 999999999999999, rate: 1/s}]`:                     "0 to 67108864 is right",
 	} {
-		var p Pattern
-		if err := yaml.Unmarshal([]byte(text), &p); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := ReadPattern([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
+	}
+}
+
+// Of groups that come at the same instant the one that is written first is first, however
+// many there are.
+func TestGroupsAtTheSameInstant(t *testing.T) {
+	p := Pattern{}
+	for i := range 1000 {
+		p.Groups = append(p.Groups, Group{Tenant: "t" + strconv.Itoa(i), Spacing: Even, Phases: []Phase{{For: time.Minute, From: 1, To: 1}}})
+	}
+	n := 0
+	for a := range p.Schedule(2500 * time.Millisecond) {
+		if want := "t" + strconv.Itoa(n%1000); a.Tenant != want || a.At != time.Duration(1+n/1000)*time.Second {
+			t.Fatalf("arrival %d is of %s at %v, want %s", n, a.Tenant, a.At, want)
+		}
+		n++
+	}
+	if n != 2000 {
+		t.Errorf("%d arrivals, want 2000", n)
 	}
 }
 

@@ -39,6 +39,8 @@ type Scenario struct {
 	Every time.Duration
 	// After is how long to go on after Length at most, until all is delivered.
 	After time.Duration
+	// Progress hears each simulated second how far it is; it may be nil.
+	Progress func(at time.Duration)
 }
 
 // message is one that a producer has to send.
@@ -425,5 +427,8 @@ func (s *simulation) land(f flight, a consumers.Answers) {
 func (s *simulation) tick() {
 	s.observe(s.cfg, s.count.depth, s.count.bytes)
 	s.count.sample(s.now - epoch)
+	if s.sc.Progress != nil {
+		s.sc.Progress(time.Duration(s.now - epoch))
+	}
 	s.agenda.add(s.now+int64(time.Second), ticked, 0)
 }

@@ -19,6 +19,22 @@ func run(t testing.TB, cfg Config, sc Scenario) *Result {
 	return r
 }
 
+// Progress hears of each second, until all is delivered.
+func TestProgress(t *testing.T) {
+	sc := scenario(t, `{groups: [{tenant: a, rate: 10/s}]}`, 10*time.Second)
+	var heard []time.Duration
+	sc.Progress = func(at time.Duration) { heard = append(heard, at) }
+	run(t, config(t), sc)
+	for i, at := range heard {
+		if at != time.Duration(i+1)*time.Second {
+			t.Fatalf("%v, want each second", heard)
+		}
+	}
+	if len(heard) < 10 {
+		t.Errorf("%d seconds of 10", len(heard))
+	}
+}
+
 // Whatever the values: each message is delivered, dead or given up, MAX is never passed, the
 // rate never, and the same twice comes to the same.
 func TestNothingIsLost(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path"
 	"slices"
@@ -168,6 +169,9 @@ func Parse(name string, text []byte) (*Scenario, error) {
 	if err := d.Decode(s); err != nil {
 		return nil, fmt.Errorf("scenario %s: %w", name, err)
 	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("scenario %s: a second document follows; one is right", name)
+	}
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("scenario %s: %w", name, err)
 	}
@@ -236,7 +240,7 @@ func (s *Scenario) Producer(tenant string) (Producer, int) {
 // rates and the database stay as they are.
 func (s *Scenario) Scaled(to time.Duration) *Scenario {
 	by := to.Seconds() / time.Duration(s.For).Seconds()
-	scale := func(d time.Duration) time.Duration { return max(1, time.Duration(float64(d)*by)) }
+	scale := func(d time.Duration) time.Duration { return max(time.Millisecond, time.Duration(float64(d)*by)) }
 	c := *s
 	c.For = Duration(to)
 	c.Arrivals.Groups = slices.Clone(s.Arrivals.Groups)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,9 +27,14 @@ type process struct {
 	output           io.Writer
 	nats, web, admin string
 
+	// lost hears of a life that ends by itself.
+	lost func(error)
+
 	cmd   *exec.Cmd
 	alive io.Closer
 	ended chan error
+	// asked says that this life is being ended.
+	asked *atomic.Bool
 }
 
 // freeAddresses are ones of loopback that nothing listened on just now.
@@ -59,8 +65,14 @@ func (p *process) start(ctx context.Context) error {
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
-	p.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd, ended chan error) { ended <- cmd.Wait() }(p.cmd, p.ended)
+	p.ended, p.asked = make(chan error, 1), new(atomic.Bool)
+	go func(cmd *exec.Cmd, ended chan error, asked *atomic.Bool) {
+		err := cmd.Wait()
+		if !asked.Load() {
+			p.lost(fmt.Errorf("the gateway ended by itself: %s", cmd.ProcessState))
+		}
+		ended <- err
+	}(p.cmd, p.ended, p.asked)
 	return p.awaitReady(ctx)
 }
 
@@ -176,6 +188,7 @@ func (p *process) use(ctx context.Context) (u use, err error) {
 
 // kill ends it as a crash does.
 func (p *process) kill() {
+	p.asked.Store(true)
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 	_ = p.alive.Close()
@@ -185,6 +198,7 @@ func (p *process) kill() {
 // stop ends it in order.
 func (p *process) stop() error {
 	defer func() { _ = p.alive.Close(); p.cmd = nil }()
+	p.asked.Store(true)
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}

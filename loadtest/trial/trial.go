@@ -100,8 +100,19 @@ type trial struct {
 	failed      error
 }
 
-// Run makes a trial of a scenario.
+// Run makes a trial of a scenario. A gateway that ends though nobody asked it to ends the
+// trial, with an error.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	r, err := try(ctx, s, o, fail)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // what came of it says less
+	}
+	return r, err
+}
+
+func try(ctx context.Context, s *scenario.Scenario, o Options, fail func(error)) (*Result, error) {
 	dir, err := os.MkdirTemp("", "flowgate-loadtest-")
 	if err != nil {
 		return nil, err
@@ -120,6 +131,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	if r.Config, err = t.prepare(dir, o); err != nil {
 		return nil, err
 	}
+	t.process.lost = fail
 	defer t.end()
 	if t.broker != nil {
 		if err := t.broker.start(); err != nil {
@@ -238,6 +250,7 @@ func (t *trial) connect(ingress string) error {
 func (t *trial) load(ctx context.Context, ingress string, patience time.Duration) error {
 	loading, enough := context.WithDeadline(ctx, t.began.Add(time.Duration(t.s.For)+patience))
 	defer enough()
+	defer context.AfterFunc(ctx, t.disconnect)() // nobody waits for answers any more
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var all, watch sync.WaitGroup
@@ -305,14 +318,19 @@ func (t *trial) sleep(ctx context.Context, d time.Duration) bool {
 
 // end stops what runs.
 func (t *trial) end() {
-	for _, nc := range t.connections {
-		nc.Close()
-	}
+	t.disconnect()
 	if t.process.running() {
 		t.process.kill()
 	}
 	if t.broker != nil {
 		t.broker.stop()
+	}
+}
+
+// disconnect ends the clients' connections.
+func (t *trial) disconnect() {
+	for _, nc := range t.connections {
+		nc.Close()
 	}
 }
 
