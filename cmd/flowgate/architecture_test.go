@@ -21,7 +21,7 @@ var imports = map[string][]string{
 	"internal/bubble":               {},
 	"internal/descriptors":          {},
 	"internal/history":              {},
-	"internal/arrivals":             {"internal/algorithms", "internal/units", "internal/ingress"},
+	"internal/arrivals":             {"internal/algorithms", "internal/units"},
 	"internal/fragile":              {"internal/units"},
 	"internal/tracing":              {},
 	"internal/simulation":           {"internal/algorithms", "internal/units", "internal/arrivals", "internal/fragile", "internal/limits", "internal/ingress", "internal/admission", "internal/backpressure", "internal/shaper", "internal/consumers"},

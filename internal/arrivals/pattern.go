@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/flowgate/flowgate/internal/ingress"
 )
 
 // Pattern is what all tenants do.
@@ -110,9 +108,9 @@ func (g Group) validate() error {
 		return errors.New("tenant is empty")
 	case g.Tenants < 0 || g.Tenants > mostTenants:
 		return fmt.Errorf("%d tenants: 1 to %d is right", g.Tenants, mostTenants)
-	case !ingress.ValidTenant(longest):
+	case !validTenant(longest):
 		return fmt.Errorf("tenant %q: 1 to 64 of A-Z a-z 0-9 _ - is right", longest)
-	case g.Topic != "" && !ingress.ValidTopic(g.Topic):
+	case g.Topic != "" && !validTopic(g.Topic):
 		return fmt.Errorf("topic %q: tokens joined by dots, none of them empty or a wildcard, are right", g.Topic)
 	case g.Bytes < 0 || g.Bytes > mostBytes:
 		return fmt.Errorf("%d bytes: 0 to %d is right", g.Bytes, mostBytes)

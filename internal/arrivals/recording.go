@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/flowgate/flowgate/internal/ingress"
 )
 
 // Try is a message as it came to a gateway, admitted or not.
@@ -196,11 +194,11 @@ func (r *recordingReader) try(fields []string) error {
 	}
 	t := Try{Arrival: Arrival{At: at, Topic: "orders", Bytes: 256}}
 	r.Until = max(r.Until, at+time.Microsecond)
-	if t.Tenant, err = once(r.tenants, "tenant", field("tenant"), ingress.ValidTenant); err != nil {
+	if t.Tenant, err = once(r.tenants, "tenant", field("tenant"), validTenant); err != nil {
 		return err
 	}
 	if topic := field("topic"); topic != "" {
-		if t.Topic, err = once(r.topics, "topic", topic, ingress.ValidTopic); err != nil {
+		if t.Topic, err = once(r.topics, "topic", topic, validTopic); err != nil {
 			return err
 		}
 	}

@@ -63,9 +63,6 @@ func splitSubject(prefix, subject string) (tenant, topic, problem string) {
 	return tenant, topic, ""
 }
 
-// ValidTopic reports whether messages can have the topic.
-func ValidTopic(topic string) bool { return plainText(topic) && literal(topic) }
-
 // literal reports whether every token of s is non-empty and none is a wildcard.
 func literal(s string) bool {
 	for {

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/flowgate/flowgate/internal/arrivals"
+	"github.com/flowgate/flowgate/internal/ingress"
 )
 
 func run(t testing.TB, cfg Config, sc Scenario) *Result {
@@ -17,6 +20,17 @@ func run(t testing.TB, cfg Config, sc Scenario) *Result {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// A pattern's tenants are those that a gateway's door takes.
+func TestTenantsAreTheDoors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9_-]{1,70}`), rapid.StringMatching(`[a-b.*> ]{1,3}`), rapid.StringN(1, 3, -1), rapid.Just("a\n")).Draw(t, "tenant")
+		p := arrivals.Pattern{Groups: []arrivals.Group{{Tenant: name, Phases: []arrivals.Phase{{For: time.Second}}}}}
+		if err := p.Validate(); (err == nil) != ingress.ValidTenant(name) {
+			t.Fatalf("%q: %v; the door says %v", name, err, ingress.ValidTenant(name))
+		}
+	})
 }
 
 // Progress hears of each second, until all is delivered.
