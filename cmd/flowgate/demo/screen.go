@@ -22,7 +22,8 @@ func introduce(w io.Writer, cfg settings.Config, nats, admin string) {
   steady   90/s, waits when told and tries again
   bursty   200 at once after idling, waits when told and tries again
   greedy   1000/s, ten times its limit, and does not listen
-  limits   each tenant %s; backlog refused at %d, admitted again at %d, never above %d
+  limits   each tenant %s; backlog refused at %d, admitted again at %d, never above %d;
+           room is kept for those who were told to come back, so others are refused for a while after that
   address  %s, admin http://%s
 
 `, cfg.Shaper.Rate, cfg.Limit.Tenant, m.High, m.Low, m.Max, nats, admin)
@@ -157,6 +158,7 @@ func table(w io.Writer, ledger *invariants.Ledger, rows []invariants.Row) {
 			c.Refused["rate_limited"], c.Refused["backlog"], other, len(d), quantile(d, 0.5), quantile(d, 0.99))
 	}
 	_ = t.Flush() // a failure of the output is not the demo's
+	fmt.Fprintln(w, "\n  not acknowledged are messages that were refused and not tried again, or whose turn had not come when publishing ended")
 }
 
 func quantile(sorted []time.Duration, q float64) string {
