@@ -93,7 +93,11 @@ func (c cli) run(ctx context.Context, args []string) int {
 	cmd, rest, group, ok := find(words)
 	switch {
 	case ok:
-		return c.code(cmd, c.invoke(ctx, cmd, rest))
+		err := c.invoke(ctx, cmd, rest)
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return c.code(cmd, err)
 	case len(group) > 0 && len(words) == 2 && isHelp(words[1]):
 		c.list(c.stdout, group)
 		return exitOK

@@ -42,17 +42,15 @@ func (c cli) record(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if len(words) != 1 {
 		return usageError{errors.New("one file is needed, or - for standard output")}
 	}
+	path, wanted := "/api/v1/arrivals", time.Duration(0)
 	if *length != "" {
-		d, err := units.ParseDuration(*length)
-		if err == nil && d == 0 {
+		if wanted, err = units.ParseDuration(*length); err == nil && wanted == 0 {
 			err = errors.New("it must be above 0")
 		}
 		if err != nil {
 			return usageError{fmt.Errorf("--for: %w", err)}
 		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d)
-		defer cancel()
+		path += "?for=" + wanted.String() // the gateway ends it, so that nothing is left on the way
 	}
 	if _, err := os.Lstat(words[0]); err == nil && words[0] != "-" {
 		return fmt.Errorf("%s is there already; name another file", words[0])
@@ -61,7 +59,7 @@ func (c cli) record(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if err != nil {
 		return err
 	}
-	stream, err := gateway.stream(ctx, "/api/v1/arrivals")
+	stream, err := gateway.stream(ctx, path)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errors.New("interrupted before the recording began")
@@ -74,51 +72,63 @@ func (c cli) record(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if err != nil || !bytes.Equal(head, arrivals.AppendHead(nil)) {
 		return gateway.other("it sends no recording")
 	}
-	began := time.Now()
-	tries, err := c.keep(words[0], head, in)
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("the recording ended early, after %s tries: %w", grouped(uint64(tries)), err)
+	out := c.stdout
+	var file *os.File
+	if words[0] != "-" {
+		if file, err = os.OpenFile(words[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); err != nil {
+			return err
+		}
+		out = file
 	}
-	fmt.Fprintf(c.stderr, "%s tries in %s\n", grouped(uint64(tries)), time.Since(began).Round(time.Second))
+	kept, err := keep(out, strings.HasSuffix(words[0], ".gz"), head, in)
+	whole := wanted > 0 && kept.until >= wanted && errors.Is(err, io.EOF)
+	if file != nil {
+		if e := file.Close(); e != nil {
+			return fmt.Errorf("%s may not be whole: %w", words[0], e)
+		}
+	}
+	if err != nil && ctx.Err() == nil && !whole {
+		return fmt.Errorf("the recording ended early, after %s tries: %w", grouped(uint64(kept.tries)), err)
+	}
+	fmt.Fprintf(c.stderr, "%s tries in %s\n", grouped(uint64(kept.tries)), kept.until.Round(time.Millisecond))
 	return nil
 }
 
+// kept is what was written of a recording.
+type kept struct {
+	tries int
+	until time.Duration
+}
+
 // keep writes whole lines until there are no more, which is never told without an error.
-func (c cli) keep(name string, head []byte, in *bufio.Reader) (tries int, err error) {
-	out := c.stdout
-	if name != "-" {
-		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
-	}
+func keep(out io.Writer, packed bool, head []byte, in *bufio.Reader) (k kept, err error) {
 	plain := bufio.NewWriterSize(out, 64<<10)
 	flush := plain.Flush
 	to := io.Writer(plain)
-	if strings.HasSuffix(name, ".gz") {
+	if packed {
 		z := gzip.NewWriter(plain)
 		to, flush = z, func() error { return errors.Join(z.Flush(), plain.Flush()) }
 		defer func() { err = errors.Join(err, z.Close(), plain.Flush()) }()
 	}
 	if _, err := to.Write(head); err != nil {
-		return 0, err
+		return k, err
 	}
 	for {
 		line, err := in.ReadSlice('\n')
 		if err != nil {
-			return tries, errors.Join(err, flush())
+			return k, errors.Join(err, flush())
 		}
 		if line[0] != '#' {
-			tries++
+			k.tries++
+		} else if until, ok, err := arrivals.Until(string(line)); ok && err == nil {
+			k.until = until
 		}
 		if _, err := to.Write(line); err != nil {
-			return tries, err
+			return k, err
 		}
 		if in.Buffered() == 0 { // a second's are there
 			if err := flush(); err != nil {
-				return tries, err
+				return k, err
 			}
 		}
 	}

@@ -99,6 +99,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{2, "--consumer: latency: \"fast\" is not a duration", []string{"--consumer=fast", good}},
 		{2, `--consumer: a database has no "kneee"`, []string{"--consumer=latency=1ms,knee=2,kneee=1", good}},
 		{2, `--producers: "lazy" is no behaviour`, []string{"--producers=lazy", good}},
+		{2, `--producers: "1ns" is no behaviour`, []string{"--producers=1ns", good}},
 		{2, `--pause: "x" is not <for>@<from>`, []string{"--pause=x", good}},
 		{2, "--every: 1ms is not whole seconds", []string{"--every=1ms", good}},
 		{2, "--for: it must be above 0", []string{"--for=0s", good}},
@@ -230,12 +231,19 @@ func TestRecordNeedsTheToken(t *testing.T) {
 		code int
 		says string
 	}{
-		"": {1, "wants its token"}, "FLOWGATE_ADMIN_TOKEN=sesame": {0, "0 tries in "},
+		"": {1, "wants its token"}, "FLOWGATE_ADMIN_TOKEN=sesame": {0, "0 tries in 1.5"},
 	} {
 		code, out, errs := asked(t, []string{"FLOWGATE_ADMIN_LISTEN=" + g.admin, environ}, "", "record", "--for=1500ms", "-")
+		if until, _, _ := arrivals.Until(out[strings.LastIndexByte(strings.TrimSpace(out), '\n')+1:]); code == 0 && until < 1500*time.Millisecond {
+			t.Errorf("the recording goes to %s, want all of 1.5 s", until)
+		}
 		if code != want.code || !strings.Contains(errs, want.says) || code == 0 && !strings.HasPrefix(out, "at_us,tenant") {
 			t.Errorf("%q: exit %d\n%s%s", environ, code, out, errs)
 		}
+	}
+	absent := filepath.Join(t.TempDir(), "absent", "a.csv")
+	if code, _, errs := asked(t, []string{"FLOWGATE_ADMIN_LISTEN=" + g.admin, "FLOWGATE_ADMIN_TOKEN=sesame"}, "", "record", "--for=1s", absent); code != 1 || errs != "flowgate: open "+absent+": no such file or directory\n" {
+		t.Errorf("a file that cannot be: exit %d, %s", code, errs)
 	}
 	for _, args := range [][]string{{"record"}, {"record", "a", "b"}, {"record", "--for=x", "a"}, {"record", "--for=0", "a"}} {
 		if code, _, errs := asked(t, nil, "", args...); code != 2 {

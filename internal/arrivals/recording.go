@@ -130,8 +130,7 @@ func (r *recordingReader) take(line string) error {
 		return nil
 	}
 	if remark, ok := strings.CutPrefix(line, "#"); ok {
-		if us, ok := strings.CutPrefix(strings.TrimSpace(remark), untilSays); ok {
-			until, err := parseMicroseconds(us)
+		if until, ok, err := Until(line); ok {
 			r.Until = max(r.Until, until)
 			return err
 		}
@@ -218,6 +217,17 @@ func (r *recordingReader) try(fields []string) error {
 	}
 	r.Tries = append(r.Tries, t)
 	return nil
+}
+
+// Until is what a line says of how far a recording goes; ok is false if it is not about that.
+func Until(line string) (until time.Duration, ok bool, err error) {
+	remark, _ := strings.CutPrefix(line, "#")
+	us, ok := strings.CutPrefix(strings.TrimSpace(remark), untilSays)
+	if !ok || remark == line {
+		return 0, false, nil
+	}
+	until, err = parseMicroseconds(us)
+	return until, true, err
 }
 
 func parseMicroseconds(s string) (time.Duration, error) {

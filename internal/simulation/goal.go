@@ -175,11 +175,12 @@ func (g Goal) judge(r *Result) Finding {
 
 func (g Goal) judgeRefusals(r *Result) Finding {
 	f := Finding{Goal: g.Text}
-	offered, refused, whose := uint64(0), uint64(0), 0
+	offered, refused, whose, judged := uint64(0), uint64(0), 0, 0
 	for _, t := range r.Tenants {
 		if g.tenants > 0 && t.Busiest >= g.tenants {
 			continue
 		}
+		judged++
 		offered += t.Offered
 		if refused += t.RefusedMessages; t.RefusedMessages > 0 {
 			whose++
@@ -187,6 +188,9 @@ func (g Goal) judgeRefusals(r *Result) Finding {
 	}
 	f.Found = float64(refused) / float64(max(1, offered))
 	f.Says = fmt.Sprintf("%d of %d messages are refused, of %d tenants", refused, offered, whose)
+	if judged == 0 {
+		f.Says = "no tenant is: nothing was held against it"
+	}
 	f.Reached = refused == 0 || f.Found < g.under
 	if !f.Reached {
 		f.miss = 0.01 + 10*(f.Found-g.under)

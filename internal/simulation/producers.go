@@ -33,6 +33,8 @@ var behaviours = []Behaviour{Obey, ObeyEach, Forget, BackOff, Insist}
 
 const (
 	insistence = 100 * time.Millisecond
+	// leastPace keeps a simulation from going on for ever.
+	leastPace  = time.Millisecond
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 30 * time.Second
 )
@@ -67,7 +69,7 @@ func ParseProducers(s string) (Producers, error) {
 		}
 		b := Behaviour(name)
 		if !b.known() {
-			return p, fmt.Errorf("%q is no behaviour; there are %s, or a duration", name, listed(behaviours))
+			return p, fmt.Errorf("%q is no behaviour; there are %s, or a duration from 1ms", name, listed(behaviours))
 		}
 		if !of {
 			if named || i > 0 {
@@ -91,7 +93,7 @@ func (b Behaviour) known() bool {
 		}
 	}
 	d, err := units.ParseDuration(string(b))
-	return err == nil && d > 0
+	return err == nil && d >= leastPace
 }
 
 func listed[T ~string](names []T) string {

@@ -165,6 +165,13 @@ func TestParseGoals(t *testing.T) {
 	if miss <= 0 {
 		t.Error("nothing is missing")
 	}
+	nobody, err := ParseGoals("no refusals for tenants under 1/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if findings, _ := nobody.Judge(r); !strings.Contains(findings[0].Says, "no tenant is") {
+		t.Errorf("a goal of nobody: %+v", findings[0])
+	}
 	for _, text := range []string{"", "p98 lag under 5s", "p99 lag under 5", "p99 lag over 5s", "p99 lag under 0s", "no refusals for tenants under unlimited", "refusals under 1", "depth under 0", "no refusals,", "drain under soon"} {
 		if _, err := ParseGoals(text); err == nil {
 			t.Errorf("%q is taken for a goal", text)

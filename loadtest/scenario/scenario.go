@@ -166,7 +166,10 @@ func Parse(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{Name: name}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
-	if err := d.Decode(s); err != nil {
+	switch err := d.Decode(s); {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("scenario %s: it is empty", name)
+	case err != nil:
 		return nil, fmt.Errorf("scenario %s: %w", name, err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {

@@ -61,6 +61,7 @@ func TestParseRefuses(t *testing.T) {
 		{"seed: 1", "sead: 1", `line 6: a pattern has no "sead"; it has seed, groups`}, {"tenant: a, phases", "tenat: a, phases", `line 8: a group has no "tenat"`},
 		{"rate: 50/s, burst: 30", "rate: 50/s, bust: 30", `line 8: a phase has no "bust"`}, {"FLOWGATE_SHAPER_RATE: 100/s", "FLOWGATE_ADMIN_LISTEN: ':1'", "FLOWGATE_ADMIN_LISTEN is set by the load test"},
 		{"gateway:", "no_ids: true\npoison: 0.1\ngateway:", "no_ids with poison"},
+		{right, "", "it is empty"}, {right, right + "---\nshows: Another.\n", "a second document"},
 		{"[once, rate]", "[always]", `promise "always"`}, {"knee: 8", "knee: 0", "knee 0"}, {"at: 8s", "at: 2s", "in order of time"},
 	} {
 		if _, err := Parse("wrong", []byte(strings.Replace(right, c.old, c.wrong, 1))); err == nil || !strings.Contains(err.Error(), c.says) {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowgate/flowgate/internal/arrivals"
+	"github.com/flowgate/flowgate/internal/units"
 )
 
 const (
@@ -62,13 +64,24 @@ func (r *recorder) end(l *arrivals.Log) {
 	r.on.Store(len(r.logs) > 0)
 }
 
-// record sends all that comes, as a recording, until the client leaves or the gateway
-// ends.
+// record sends all that comes, as a recording, until the client leaves, the gateway ends or,
+// if for is given, so long.
 func (g *gateway) record(w http.ResponseWriter, r *http.Request) {
+	var enough <-chan time.Time
+	if text := r.URL.Query().Get("for"); text != "" {
+		length, err := units.ParseDuration(text)
+		if err != nil || length <= 0 {
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("for: %q is no duration above 0, like 1h", text))
+			return
+		}
+		timer := time.NewTimer(length)
+		defer timer.Stop()
+		enough = timer.C
+	}
 	log := arrivals.NewLog(g.clock.now())
 	if !g.recorder.begin(log) {
 		w.Header().Set("Retry-After", "60")
-		writeProblem(w, http.StatusServiceUnavailable, "too many record already; at most "+strconv.Itoa(mostRecordings)+" can")
+		writeProblem(w, http.StatusServiceUnavailable, "too many record already; at most "+strconv.Itoa(mostRecordings)+" can at once")
 		return
 	}
 	defer g.recorder.end(log)
@@ -95,6 +108,8 @@ func (g *gateway) record(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-g.recorder.over:
+			ended = true
+		case <-enough:
 			ended = true
 		case <-log.Full():
 		case <-tick.C:
