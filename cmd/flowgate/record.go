@@ -51,6 +51,9 @@ func (c cli) record(ctx context.Context, f *flag.FlagSet, args []string) error {
 			return usageError{fmt.Errorf("--for: %w", err)}
 		}
 		path += "?for=" + wanted.String() // the gateway ends it, so that nothing is left on the way
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wanted+overdue)
+		defer cancel()
 	}
 	if _, err := os.Lstat(words[0]); err == nil && words[0] != "-" {
 		return fmt.Errorf("%s is there already; name another file", words[0])
@@ -81,26 +84,31 @@ func (c cli) record(ctx context.Context, f *flag.FlagSet, args []string) error {
 		out = file
 	}
 	kept, err := keep(out, strings.HasSuffix(words[0], ".gz"), head, in)
-	whole := wanted > 0 && kept.until >= wanted && errors.Is(err, io.EOF)
 	if file != nil {
-		if e := file.Close(); e != nil {
-			return fmt.Errorf("%s may not be whole: %w", words[0], e)
-		}
+		err = errors.Join(err, file.Close())
 	}
-	if err != nil && ctx.Err() == nil && !whole {
+	whole := wanted > 0 && kept.until >= wanted
+	if err == nil && !whole && !errors.Is(ctx.Err(), context.Canceled) {
+		err = kept.end
+	}
+	if err != nil {
 		return fmt.Errorf("the recording ended early, after %s tries: %w", grouped(uint64(kept.tries)), err)
 	}
 	fmt.Fprintf(c.stderr, "%s tries in %s\n", grouped(uint64(kept.tries)), kept.until.Round(time.Millisecond))
 	return nil
 }
 
-// kept is what was written of a recording.
+// overdue is how long after its time a recording that the gateway was to end is given up.
+const overdue = 10 * time.Second
+
+// kept is what was written of a recording, and why no more came.
 type kept struct {
 	tries int
 	until time.Duration
+	end   error
 }
 
-// keep writes whole lines until there are no more, which is never told without an error.
+// keep writes whole lines until no more come; an error is one of writing.
 func keep(out io.Writer, packed bool, head []byte, in *bufio.Reader) (k kept, err error) {
 	plain := bufio.NewWriterSize(out, 64<<10)
 	flush := plain.Flush
@@ -116,7 +124,8 @@ func keep(out io.Writer, packed bool, head []byte, in *bufio.Reader) (k kept, er
 	for {
 		line, err := in.ReadSlice('\n')
 		if err != nil {
-			return k, errors.Join(err, flush())
+			k.end = err
+			return k, flush()
 		}
 		if line[0] != '#' {
 			k.tries++

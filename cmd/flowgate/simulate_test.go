@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -224,6 +229,29 @@ func TestRecordFromTheCommandLine(t *testing.T) {
 		t.Errorf("over a file: exit %d, %s", code, errs)
 	}
 }
+
+// What could not be written is an error, also if the recording's end came as it should.
+func TestKeepTellsWhatItCouldNotWrite(t *testing.T) {
+	head, rest := "at_us,tenant\n", "1,acme\n# until 1000000\n"
+	for _, packed := range []bool{false, true} {
+		k, err := keep(full{}, packed, []byte(head), bufio.NewReader(strings.NewReader(rest)))
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("packed %v: %v, want no space", packed, err)
+		}
+		var out bytes.Buffer
+		if k, err = keep(&out, packed, []byte(head), bufio.NewReader(strings.NewReader(rest))); err != nil || k.end != io.EOF || k.tries != 1 || k.until != time.Second {
+			t.Errorf("packed %v: %+v, %v", packed, k, err)
+		}
+		if r, err := arrivals.ReadRecording(&out); err != nil || len(r.Tries) != 1 || r.Cut != "" {
+			t.Errorf("packed %v: %+v, %v", packed, r, err)
+		}
+	}
+}
+
+// full is a disk without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 func TestRecordNeedsTheToken(t *testing.T) {
 	g := serve(t, "FLOWGATE_ADMIN_TOKEN=sesame")
